@@ -1,0 +1,40 @@
+"""Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time."""
+
+from drq.adapters import FirstOutput, SingleLogit
+from drq.decision import Decision
+from drq.drq import DRQ, Calibrated, calibrate
+from drq.errors import InputError
+from drq.minimum_norm import MinimumNorm, nearest
+from drq.norms import L1, L2, Ball, Linf, Norm
+from drq.objectives import Objective, away_from, confident_elsewhere, log_odds, toward
+from drq.search import Found, Gradient, InnerAttack, Noise, Random, Search
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DRQ",
+    "L1",
+    "L2",
+    "Ball",
+    "Calibrated",
+    "Decision",
+    "FirstOutput",
+    "Found",
+    "Gradient",
+    "InnerAttack",
+    "InputError",
+    "Linf",
+    "MinimumNorm",
+    "Noise",
+    "Norm",
+    "Objective",
+    "Random",
+    "Search",
+    "SingleLogit",
+    "away_from",
+    "calibrate",
+    "confident_elsewhere",
+    "log_odds",
+    "nearest",
+    "toward",
+]

@@ -1,0 +1,61 @@
+"""Small wrappers that make a model return what DRQ reads: a tensor of (N, C) logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from drq.objectives import Model
+
+
+class Wrapper(nn.Module):
+    """A module around a model. It is in training mode exactly when the model is, since clients ask the outermost module."""
+
+    def __init__(self, model: nn.Module | Model) -> None:
+        super().__init__()
+        self.model = model
+        self.training = bool(getattr(model, "training", False))
+
+
+class SingleLogit(Wrapper):
+    """Two logits from a binary classifier with one, (N,) or (N, 1): class 1 keeps its logit, class 0 gets 0.
+
+    >>> SingleLogit(lambda x: x.sum(1))(torch.tensor([[1.0, 2.0]]))
+    tensor([[0., 3.]])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        logit = self.model(x).reshape(len(x), 1)
+        return torch.cat([torch.zeros_like(logit), logit], dim=1)
+
+
+class FirstOutput(Wrapper):
+    """The logits of a model that returns them as ``.logits`` (Hugging Face), under "logits", or as the first entry of a tuple.
+
+    >>> FirstOutput(lambda x: (x, "features"))(torch.tensor([[1.0, 2.0]]))
+    tensor([[1., 2.]])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Any = self.model(x)
+        if isinstance(output, dict):
+            output = output["logits"]
+        elif hasattr(output, "logits"):
+            output = output.logits
+        logits: Tensor = output if isinstance(output, Tensor) else output[0]
+        return logits
+
+
+class InPrecision(Wrapper):
+    """The model under autocast; its output comes back in the precision of its input."""
+
+    def __init__(self, model: nn.Module | Model, dtype: torch.dtype) -> None:
+        super().__init__(model)
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, self.dtype):
+            output = self.model(x)
+        return output.to(x.dtype) if isinstance(output, Tensor) else output

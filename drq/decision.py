@@ -1,0 +1,136 @@
+"""The answer: which class stays highest, by how much, and everything that was measured on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from drq.objectives import log_odds
+from drq.rows import Rows, per_row
+from drq.search import Found
+
+
+@dataclass(frozen=True)
+class Decision(Rows):
+    """What DRQ found for a batch of N samples and C classes, K of which were searched. Indexing selects samples."""
+
+    label: Tensor  # (N,) the class that stays highest
+    base_label: Tensor  # (N,) the label of the undefended classifier
+    robustness: Tensor  # (N, C) confidence that remains after quantification; 0 where a class was not reached
+    reached: Tensor  # (N, C) bool: exploration found a point that the model assigns to the class
+    radius: Tensor  # (N,) radius of exploration, infinite where calibration found none
+    classes: Tensor  # (N, K) the classes that were searched
+    exact: Tensor  # (N, C) bool: False where pruning left an upper bound, the explored confidence
+    found: Tensor  # (N,) bool: False where calibration found no radius: base label, robustness f(x), margin 0
+    passes: Tensor  # (N,) evaluations of the model, forward and backward (the last of every search is forward only)
+    margin: Tensor  # (N,) best minus second-best robustness: the score to abstain by
+    log_odds: Tensor  # (N, C) log-odds of the robustness, in which classes are compared; -inf where not reached
+    explored_log_odds: Tensor  # (N, C) log-odds at the explored points; -inf where not reached
+    stalled: Tensor  # (N,) steps whose gradient was zero, which moved nothing
+    explored: Tensor | None = None  # (N, K, ...) explored points, NaN where not reached; with keep_points=True
+    quantified: Tensor | None = None  # (N, K, ...) quantified points, NaN where not reached or not exact
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def explored_confidence(self) -> Tensor:
+        """(N, C) confidence at the explored points: never below ``robustness``; 0 where a class was not reached."""
+        return self.explored_log_odds.sigmoid()
+
+    @property
+    def runner_up(self) -> Tensor:
+        """(N,) the class with the second-highest robustness, -1 where no other class was reached."""
+        others = torch.where(self.exact & self.reached, self.log_odds, -torch.inf)
+        second = others.scatter(1, self.label[:, None], -torch.inf).max(1)
+        return torch.where(second.values > -torch.inf, second.indices, -1)
+
+
+@dataclass(frozen=True)
+class Candidates(Rows):
+    """One row for each (sample, class) that exploration reached."""
+
+    sample: Tensor  # (R,) position in the block
+    label: Tensor  # (R,) class
+    point: Tensor  # (R, ...) the explored point
+    log_odds: Tensor  # (R,) of the class at that point
+
+    def table(self, values: Tensor, blank: Tensor) -> Tensor:
+        """``blank`` (N, C) with these ``values`` (R,) at their sample and class."""
+        return blank.index_put((self.sample, self.label), values)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of samples between the searches and the decision."""
+
+    x: Tensor  # (N, ...)
+    logits: Tensor  # (N, C)
+    classes: Tensor  # (N, K)
+    radius: Tensor  # (N,) infinite where calibration found none
+    passes: Tensor  # (N,)
+    stalled: Tensor  # (N,)
+    candidates: Candidates
+    quantified: Found  # (R,)
+    complete: Tensor  # (R,) bool: False where quantification was pruned
+
+    @property
+    def log_odds(self) -> Tensor:
+        """(R,) log-odds of the robustness of every candidate: an upper bound where it was pruned."""
+        return torch.where(self.complete, self.quantified.value, self.candidates.log_odds)
+
+
+def conclude(block: Block, keep_points: bool = False) -> Decision:
+    """Answer with the most robust class (Eq. 3). Ties go to the base label, then to the lower index."""
+    candidates, base, found = block.candidates, block.logits.argmax(1), block.radius < torch.inf
+    unreached = torch.full_like(block.logits, -torch.inf)
+    explored = candidates.table(candidates.log_odds, unreached)
+    odds = candidates.table(block.log_odds, unreached)
+    exact = candidates.table(block.complete, torch.ones_like(odds, dtype=torch.bool))
+
+    contest = torch.where(exact, odds, -torch.inf)
+    best = contest.amax(1)
+    tied = contest == best[:, None]
+    label = torch.where(tied.gather(1, base[:, None])[:, 0], base, tied.long().argmax(1))
+    second = contest.scatter(1, label[:, None], -torch.inf).amax(1)
+
+    # Where calibration found no radius there are no regions to compare: the base classifier answers.
+    compared, base_odds = found[:, None], log_odds(block.logits)
+    is_base = base[:, None] == torch.arange(odds.shape[1], device=odds.device)
+    return Decision(
+        label=torch.where(found, label, base),
+        base_label=base,
+        robustness=torch.where(compared, odds, base_odds).sigmoid(),
+        reached=torch.where(compared, explored > -torch.inf, is_base),
+        radius=block.radius,
+        classes=block.classes,
+        exact=exact,
+        found=found,
+        passes=block.passes,
+        margin=torch.where(found, _gap(best, second), 0),
+        log_odds=torch.where(compared, odds, base_odds),
+        explored_log_odds=torch.where(compared, explored, base_odds),
+        stalled=block.stalled,
+        explored=_by_class(block, candidates.point) if keep_points else None,
+        quantified=_by_class(block, _finished_points(block)) if keep_points else None,
+    )
+
+
+def _gap(higher: Tensor, lower: Tensor) -> Tensor:
+    """sigmoid(higher) - sigmoid(lower), without the cancellation that two confidences near 1 would suffer."""
+    return torch.where(lower > 0, (-lower).sigmoid() - (-higher).sigmoid(), higher.sigmoid() - lower.sigmoid())
+
+
+def _finished_points(block: Block) -> Tensor:
+    points = block.quantified.point
+    return points.masked_fill(per_row(~block.complete, points), torch.nan)
+
+
+def _by_class(block: Block, points: Tensor) -> Tensor:
+    """(N, K, ...) the (R, ...) ``points`` by sample and searched class, NaN where there is none."""
+    candidates = block.candidates
+    blank = block.x.new_full((*block.classes.shape, *block.x.shape[1:]), torch.nan)
+    rank = (block.classes[candidates.sample] == candidates.label[:, None]).long().argmax(1)
+    return blank.index_put((candidates.sample, rank), points)

@@ -1,0 +1,287 @@
+r"""Decision Region Quantification, in the order and the symbols of the paper.
+
+Calibrate a radius :math:`\epsilon_p` around the input x (Eq. 1), explore the most confident point :math:`\tilde{x}_i` of
+every class inside it (Eq. 2 and 4), quantify how far the confidence of each class can be pushed down around its point (Eq. 3
+and 5), and answer with the class that stays highest.
+
+Reference: Schwinn et al., Improving Robustness against Real-World and Worst-Case Distribution Shifts through Decision Region
+Quantification, ICML 2022.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+from torch.utils.checkpoint import checkpoint
+
+from drq.adapters import InPrecision, Wrapper
+from drq.decision import Block, Candidates, Decision, conclude
+from drq.errors import require
+from drq.inputs import check_bounds, check_radius
+from drq.minimum_norm import MinimumNorm
+from drq.norms import Bounds, Norm, as_norm
+from drq.objectives import Model, away_from, elsewhere_at, log_odds, toward
+from drq.rows import in_order, per_row
+from drq.search import Found, Gradient, Search, check_steps, search
+from drq.setting import Setting, prepare
+
+logger = logging.getLogger("drq")
+
+REACHED_FLOOR, UNREACHED = -9e3, -1e4  # log-robustness is finite, and a class that was reached is above all that were not
+COSTLY = 100_000  # passes of a call from which on its cost is logged
+PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Choose the radius for every sample: the distance to the nearest point of another class with this confidence (Eq. 1).
+
+    Args:
+        confidence: threshold c in [0, 1); None for the confidence of the sample itself, as in the paper.
+        steps: steps of the Fast Minimum-Norm search.
+    """
+
+    confidence: float | None = None
+    steps: int = 100
+
+    def __post_init__(self) -> None:
+        known = self.confidence is None or 0 <= self.confidence < 1
+        require(known, "confidence", "lie in [0, 1) or be None", self.confidence, "None takes the sample's own confidence")
+        check_steps("steps", self.steps)
+
+    def search(self, setting: Setting, x: Tensor, logits: Tensor) -> Found:
+        """The nearest confident point of another class; its ``merit`` is the radius, infinite where there is none."""
+        label = logits.argmax(1)
+        own = log_odds(logits, label)
+        threshold = own if self.confidence is None else torch.full_like(own, self.confidence).logit()
+        unlimited = setting.ball(x, torch.full_like(own, torch.inf))
+        return setting.search(MinimumNorm(self.steps), elsewhere_at(setting.model, label, threshold), unlimited)  # Eq. 1
+
+
+def calibrate(
+    model: nn.Module | Model,
+    x: Tensor,
+    norm: str | Norm,
+    confidence: float | None = None,
+    steps: int = 100,
+    bounds: Bounds | None = (0.0, 1.0),
+    frozen: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Distance of every sample to the nearest point of another class with at least this confidence (Eq. 1).
+
+    Returns:
+        radius: (N,), infinite where no such point was found.
+        found: (N,) bool.
+
+    >>> model = torch.nn.Linear(2, 2, bias=False).eval()
+    >>> _ = model.weight.data.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    >>> calibrate(model, torch.tensor([[0.8, 0.2]]), "l2", confidence=0.5)
+    (tensor([0.4243]), tensor([True]))
+    """
+    calibrated = Calibrated(confidence, steps)
+    check_bounds(bounds)
+    with torch.inference_mode(False), torch.no_grad():
+        x, setting = prepare(model, x, as_norm(norm), bounds, frozen, chunk=None)
+        radius = calibrated.search(setting, x, setting.logits(x)).merit
+    return radius, radius < torch.inf
+
+
+class DRQ(Wrapper):
+    """Wraps a classifier so that it answers with the most robust class around its input.
+
+    ``robust(x)`` returns (N, C) log-robustness, a drop-in for logits whose argmax is the DRQ label; ``robust.decide(x)``
+    returns a :class:`Decision` with everything that was measured. A call changes nothing, in the model or elsewhere.
+
+    Args:
+        model: differentiable classifier in evaluation mode, (N, ...) -> (N, C) logits.
+        norm: "linf", "l2", "l1" or a :class:`Norm`.
+        radius: of exploration: a number, one per sample (N,), or how it is calibrated. For adversarially trained models twice the
+            training radius needs no calibration.
+        alpha: radius of quantification, as a share of the radius of exploration.
+        explore: search for the most confident point of a class.
+        quantify: search for the least confident point around it.
+        classes: None for all, or k for the k largest logits: cheaper, and not safe under attack, since an attacker can push the
+            true class out of the k.
+        bounds: lowest and highest value of the input, as numbers or per feature; None for no limit.
+        frozen: boolean mask of features that must not change.
+        prune: "exact" stops searching classes that provably cannot win or come second; "none" finishes all.
+        precision: in which the model runs; losses, steps and comparisons stay in the precision of x.
+        chunk: rows (sample times class) searched at once; None chooses by memory.
+        keep_points: whether decisions carry the explored and quantified points.
+
+    >>> model = torch.nn.Linear(2, 3).eval()
+    >>> robust = DRQ(model, norm="linf", radius=0.1)
+    >>> robust(torch.rand(5, 2)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Model,
+        norm: str | Norm = "l2",
+        radius: float | Tensor | Calibrated = Calibrated(),
+        *,
+        alpha: float = 0.5,
+        explore: Search = Gradient(steps=20),
+        quantify: Search = Gradient(steps=20),
+        classes: int | None = None,
+        bounds: Bounds | None = (0.0, 1.0),
+        frozen: Tensor | None = None,
+        prune: Literal["none", "exact"] = "exact",
+        precision: Literal["float32", "bfloat16", "float16"] = "float32",
+        chunk: int | None = None,
+        keep_points: bool = False,
+    ) -> None:
+        super().__init__(model)
+        require(callable(model), "model", "be callable", type(model).__name__, "pass a torch.nn.Module")
+        if not isinstance(radius, Calibrated):
+            check_radius(radius)
+        require(0 <= alpha <= 1, "alpha", "lie in [0, 1]", alpha, "the paper uses 0.5")
+        for name, method in (("explore", explore), ("quantify", quantify)):
+            require(isinstance(method, Search), name, "be a search", repr(method), "drq.Gradient(20) is the paper's")
+        few = classes is None or classes >= 1
+        require(few, "classes", "be None or at least 1", classes, "None searches all classes")
+        check_bounds(bounds)
+        require(prune in ("none", "exact"), "prune", "be 'none' or 'exact'", repr(prune), "'exact' is the default")
+        known = ", ".join(map(repr, PRECISIONS))
+        require(precision in PRECISIONS, "precision", f"be one of {known}", repr(precision), "'float32' is the default")
+        require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
+        self.norm, self.radius, self.alpha = as_norm(norm), radius, alpha
+        self.explore, self.quantify = explore, quantify
+        self.classes, self.bounds, self.frozen = classes, bounds, frozen
+        self.prune, self.precision, self.chunk, self.keep_points = prune, precision, chunk, keep_points
+        self._cost_was_logged = False
+
+    def extra_repr(self) -> str:
+        """The settings, as they show in the printed module."""
+        names = ("norm", "radius", "alpha", "explore", "quantify", "classes", "prune", "precision")
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+    def decide(self, x: Tensor) -> Decision:
+        """Calibrate, explore, quantify and decide for every sample of ``x`` (N, ...)."""
+        with torch.inference_mode(False), torch.no_grad():
+            parts = [conclude(block, self.keep_points) for _, block in self._blocks(x)]
+        return parts[0].joined(parts[1:])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Log-robustness (N, C) of every class.
+
+        Differentiable in x: log f_i at the quantified point of class i, whose offset from x is held constant (the envelope rule)
+        unless the searches are unrolled. A class that pruning dropped is put at the runner-up or its explored confidence,
+        whichever is lower.
+        """
+        differentiated = torch.is_grad_enabled() and x.requires_grad
+        with torch.inference_mode(False), torch.set_grad_enabled(differentiated):
+            return torch.cat([_log_robustness(setting, block) for setting, block in self._blocks(x)])
+
+    def _blocks(self, x: Tensor) -> Iterator[tuple[Setting, Block]]:
+        """Check the batch, then search it block by block."""
+        dtype = PRECISIONS[self.precision]
+        model = self.model if dtype is None else InPrecision(self.model, dtype)
+        x, setting = prepare(model, x, self.norm, self.bounds, self.frozen, self.chunk)
+        fits = self.classes is None or self.classes <= setting.classes
+        require(fits, "classes", f"be at most {setting.classes}, the model's classes", self.classes, "None searches all")
+        radius = None if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)
+        searched = self.classes or setting.classes
+        self._log_cost(len(x) * searched)
+        for rows in setting.pieces(len(x), size=searched):
+            yield setting, self._search(setting, x[rows], None if radius is None else radius[rows])
+
+    def _search(self, setting: Setting, x: Tensor, radius: Tensor | None) -> Block:
+        """Calibration, exploration and quantification for a block of samples."""
+        logits = setting.logits(x)
+        if self.classes is None:
+            classes = torch.arange(setting.classes, device=x.device).expand(len(x), -1)
+        else:
+            classes = logits.topk(self.classes).indices
+        passes, stalled = torch.ones_like(classes[:, 0]), torch.zeros_like(classes[:, 0])
+
+        if radius is None:
+            assert isinstance(self.radius, Calibrated)
+            calibration = self.radius.search(setting, x.detach(), logits.detach())  # Eq. 1
+            passes, stalled, radius = passes + calibration.passes, stalled + calibration.stalled, calibration.merit
+
+        sample, rank = (radius < torch.inf)[:, None].expand(classes.shape).nonzero(as_tuple=True)
+        label = classes[sample, rank]
+        parts = []
+        for rows in setting.pieces(len(sample)):  # points of classes that are not reached are let go piece by piece
+            owner, target = sample[rows], label[rows]
+            ball = setting.ball(x[owner], radius[owner])
+            explored = search(self.explore, toward(setting.model, target), ball)  # Eq. 2 and 4
+            passes = passes.index_add(0, owner, explored.passes)
+            stalled = stalled.index_add(0, owner, explored.stalled)
+            parts.append(Candidates(owner, target, explored.point, -explored.value.detach())[explored.admitted])
+        candidates = parts[0].joined(parts[1:])
+
+        quantified, complete = self._quantify(setting, candidates, radius)
+        passes = passes.index_add(0, candidates.sample, quantified.passes)
+        stalled = stalled.index_add(0, candidates.sample, quantified.stalled)
+        return Block(x, logits, classes, radius, passes, stalled, candidates, quantified, complete)
+
+    def _quantify(self, setting: Setting, candidates: Candidates, radius: Tensor) -> tuple[Found, Tensor]:
+        """The least confident point around every candidate, and whether its search was finished rather than pruned."""
+        objective = away_from(setting.model, candidates.label)
+        ball = setting.ball(candidates.point, self.alpha * radius[candidates.sample])
+        if self.prune == "none":
+            found = setting.search(self.quantify, objective, ball)  # Eq. 3 and 5
+            return found, torch.ones_like(candidates.label, dtype=torch.bool)
+
+        # Finish the two classes with the highest explored confidence. What is or falls below both cannot win or come second.
+        table = torch.full((len(radius), setting.classes), -torch.inf).to(candidates.log_odds)
+        explored = candidates.table(candidates.log_odds, table)
+        leading = explored.argsort(dim=1, descending=True, stable=True)[:, :2]
+        leads = (leading[candidates.sample] == candidates.label[:, None]).any(1)
+        leaders = setting.search(self.quantify, objective[leads], ball[leads])  # Eq. 3 and 5
+        bar = candidates[leads].table(leaders.value.detach(), table).topk(2).values[:, 1][candidates.sample]
+        rivals = ~leads & (candidates.log_odds >= bar)
+        followers = setting.search(self.quantify, objective[rivals], ball[rivals], enough=bar[rivals])  # Eq. 3 and 5
+
+        hopeless = ~leads & ~rivals
+        unsearched = Found.nothing(candidates.point[hopeless])
+        places = [each.nonzero()[:, 0] for each in (leads, rivals, hopeless)]
+        found = in_order(places, [leaders, followers, unsearched])
+        return found, leads | (rivals & (found.value >= bar))
+
+    def _log_cost(self, problems: int) -> None:
+        passes = problems * (self.explore.passes + self.quantify.passes)
+        if passes > COSTLY and not self._cost_was_logged:
+            self._cost_was_logged = True
+            advice = "classes=k searches only the k likeliest classes (not safe under attack)"
+            logger.warning("this call takes up to %.2g passes of the model; %s", passes, advice)
+
+
+def _log_robustness(setting: Setting, block: Block) -> Tensor:
+    with torch.no_grad():
+        decision = conclude(block)
+    candidates = block.candidates
+    odds = block.log_odds.detach()
+    if torch.is_grad_enabled():
+        odds = _attached_log_odds(setting, block)
+    # The explored confidence of a class that was pruned may exceed that of the winner: the runner-up bounds it too.
+    bar = decision.log_odds.gather(1, decision.runner_up.clamp(min=0)[:, None])[candidates.sample, 0]
+    odds = torch.where(block.complete, odds, odds + (bar - odds).clamp(max=0).detach())
+    blank = torch.full_like(block.logits, UNREACHED)
+    compared = candidates.table(logsigmoid(odds).clamp(min=REACHED_FLOOR), blank)
+    return torch.where(decision.found[:, None], compared, block.logits.log_softmax(1).clamp(min=REACHED_FLOOR))
+
+
+def _attached_log_odds(setting: Setting, block: Block) -> Tensor:
+    """Log-odds at the last known point of every candidate, with its graph; pieces are recomputed when they do not all fit."""
+    last = torch.where(per_row(block.complete, block.x), block.quantified.point, block.candidates.point)
+    pieces = setting.pieces(len(last))
+
+    def evaluate(point: Tensor, label: Tensor) -> Tensor:
+        return log_odds(setting.model(point), label)
+
+    if len(pieces) == 1:
+        return evaluate(last, block.candidates.label)
+    labels = block.candidates.label
+    return torch.cat(
+        [checkpoint(evaluate, last[rows], labels[rows], use_reentrant=False, preserve_rng_state=False) for rows in pieces]
+    )

@@ -1,0 +1,109 @@
+r"""What a search minimises: one value a row, computed from logits. Always minimised; no ``targeted=`` flags.
+
+Confidence is measured in log-odds, :math:`o_i = z_i - \log \sum_{j \ne i} e^{z_j}`, so that
+:math:`f_i = \operatorname{sigmoid}(o_i)`. In float32 a confidence is exactly 1 from log-odds 17 on, where it no longer ranks
+anything and has no gradient; log-odds still do. The gradient of :math:`\log f_i` is :math:`(1 - f_i) \nabla o_i`, so steepest
+directions are those of the cross-entropy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+Model = Callable[[Tensor], Tensor]
+
+
+def log_odds(logits: Tensor, label: Tensor | None = None) -> Tensor:
+    """Log-odds of the class ``label`` (N,) of every row, as (N,); of every class, as (N, C), when it is None.
+
+    >>> log_odds(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+    tensor([2.])
+    """
+    if label is None:
+        top = logits.argmax(1)
+        log_share = logits.log_softmax(1)
+        share = log_share.exp().scatter(1, top[:, None], 0)  # of the top class 1 - f cancels: it is done directly
+        return (log_share - torch.log1p(-share)).scatter(1, top[:, None], log_odds(logits, top)[:, None])
+    chosen = label[:, None]
+    return logits.gather(1, chosen)[:, 0] - logits.scatter(1, chosen, -torch.inf).logsumexp(1)
+
+
+class Score(NamedTuple):
+    """How good a point is, one entry a row."""
+
+    value: Tensor  # to be minimised
+    admitted: Tensor  # bool: whether the point may be an answer
+    log_weight: Tensor  # log of the factor that cross-entropy puts before the gradient of `value`
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A model and what is asked of it; calling it scores a batch of points. Indexing selects rows."""
+
+    model: Model
+    measure: Callable[..., Score]
+    given: tuple[Tensor, ...]  # per row, passed to `measure` behind the logits: a class, a threshold
+
+    def __call__(self, point: Tensor) -> Score:
+        """The score of every point."""
+        return self.measure(self.model(point), *self.given)
+
+    def __getitem__(self, rows: Tensor | slice) -> Objective:
+        return replace(self, given=tuple(each[rows] for each in self.given))
+
+
+def toward(model: Model, label: Tensor) -> Objective:
+    """Raise the confidence in ``label``; points count once the model assigns them to it (Eq. 2 and 4)."""
+    return Objective(model, _toward, (label,))
+
+
+def away_from(model: Model, label: Tensor) -> Objective:
+    """Lower the confidence in ``label``; every point counts (Eq. 3 and 5)."""
+    return Objective(model, _away_from, (label,))
+
+
+def confident_elsewhere(model: Model, label: Tensor, confidence: float | Tensor) -> Objective:
+    r"""Reach another class than ``label`` with at least this confidence (Eq. 1).
+
+    The value :math:`\max(o_y, \operatorname{logit} c) - \max_{j \ne y} o_j` is at most 0 exactly on that set.
+    ``confidence=0`` asks for any other class, the plain Fast Minimum-Norm attack.
+    """
+    threshold = torch.logit(torch.as_tensor(confidence, device=label.device)).expand(len(label))
+    return elsewhere_at(model, label, threshold)
+
+
+def elsewhere_at(model: Model, label: Tensor, threshold: Tensor) -> Objective:
+    """:func:`confident_elsewhere` with the confidence in log-odds (N,), which does not saturate."""
+    return Objective(model, _elsewhere, (label, threshold))
+
+
+def opposite(objective: Objective) -> Objective:
+    """The same value to be maximised; every point counts."""
+
+    def measure(logits: Tensor, *given: Tensor) -> Score:
+        score = objective.measure(logits, *given)
+        return Score(-score.value, torch.ones_like(score.admitted), score.log_weight)
+
+    return replace(objective, measure=measure)
+
+
+def _toward(logits: Tensor, label: Tensor) -> Score:
+    odds = log_odds(logits, label)
+    return Score(-odds, logits.argmax(1) == label, logsigmoid(-odds))
+
+
+def _away_from(logits: Tensor, label: Tensor) -> Score:
+    odds = log_odds(logits, label)
+    return Score(odds, torch.ones_like(odds, dtype=torch.bool), logsigmoid(-odds))
+
+
+def _elsewhere(logits: Tensor, label: Tensor, threshold: Tensor) -> Score:
+    rival = logits.scatter(1, label[:, None], -torch.inf).argmax(1)
+    value = torch.maximum(log_odds(logits, label), threshold.to(logits.dtype)) - log_odds(logits, rival)
+    return Score(value, value <= 0, torch.zeros_like(value))

@@ -1,0 +1,126 @@
+"""A model on one batch: what stays the same while its rows are searched, and how many of them fit in memory at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from drq.errors import InputError, require
+from drq.inputs import check_features, checked
+from drq.norms import Ball, Bounds, Norm
+from drq.objectives import Model, Objective
+from drq.search import Found, Search, search
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The model, the space around its inputs, and the number of rows that may be searched together."""
+
+    model: Model
+    norm: Norm
+    bounds: Bounds | None
+    frozen: Tensor | None
+    classes: int
+    chunk: int
+
+    def ball(self, center: Tensor, radius: Tensor) -> Ball:
+        """Balls in this space."""
+        return Ball(center, radius, self.norm, self.bounds, self.frozen)
+
+    def search(self, method: Search, objective: Objective, ball: Ball, enough: Tensor | None = None) -> Found:
+        """:func:`drq.search.search`, never with more than ``chunk`` rows in memory: the one place that sees to it."""
+        parts = [
+            search(method, objective[rows], ball[rows], enough=None if enough is None else enough[rows])
+            for rows in self.pieces(len(ball.center))
+        ]
+        return parts[0].joined(parts[1:])
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The logits (N, C) of the whole batch."""
+        if not len(x):
+            return x.new_zeros(0, self.classes)
+        logits = torch.cat([self.model(x[rows]) for rows in self.pieces(len(x))])
+        shape, rule = f"shape {tuple(logits.shape)} for {len(x)} samples", "return one row of logits for each sample"
+        require(logits.shape == (len(x), self.classes), "model", rule, shape, "check what its forward pass flattens or averages")
+        finite = bool(logits.isfinite().all())
+        require(finite, "model", "return finite logits", "NaN or infinity", "check its weights, and that it takes x as given")
+        return logits
+
+    def pieces(self, count: int, size: int = 1) -> list[slice]:
+        """Slices that make up ``count`` items of ``size`` rows each, no more rows in one than fit; one empty slice for none."""
+        stride = max(1, self.chunk // size)
+        return [slice(first, min(first + stride, count)) for first in range(0, max(count, 1), stride)]
+
+
+def prepare(
+    model: Model, x: Tensor, norm: Norm, bounds: Bounds | None, frozen: Tensor | None, chunk: int | None
+) -> tuple[Tensor, Setting]:
+    """Check the batch and the model; return a copy of the batch inside its bounds, and the setting for it."""
+    x = checked(x, bounds)
+    check_features(x, bounds, frozen)
+    facts = examine(model, x)
+    return x, Setting(model, norm, bounds, frozen, facts.classes, chunk or rows_that_fit(facts, x.device))
+
+
+class Facts(NamedTuple):
+    """What one row told about a model."""
+
+    classes: int
+    row_bytes: int  # stored between the forward and the backward pass of a row
+
+
+def examine(model: Model, x: Tensor) -> Facts:
+    """Run one row forward and backward: the model must be in evaluation mode, return (N, C) logits and pass gradients on."""
+    if isinstance(model, nn.Module):
+        training = any(module.training for module in model.modules())
+        remedy = "call model.eval() first, or its answers depend on the batch"
+        require(not training, "model", "be in evaluation mode", "a module in training mode", remedy)
+    row = (x[:1] if len(x) else x.new_zeros(1, *x.shape[1:])).detach().requires_grad_()
+    own = _own_storages(model)
+    stored: dict[int, int] = {}
+
+    def store(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            stored[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(store, lambda tensor: tensor):
+        try:
+            logits = model(row)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            shape = tuple(row.shape)
+            raise InputError(f"model must accept x, got shape {shape} for one row: its own error was: {error}") from error
+        _check_logits(logits, row)
+        gradients = torch.autograd.grad(logits.sum(), row, allow_unused=True) if logits.requires_grad else [None]
+    remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
+    require(gradients[0] is not None, "model", "let gradients reach its input", "an output detached from it", remedy)
+    return Facts(logits.shape[1], max(sum(stored.values()), 4 * row.numel() * row.element_size()))
+
+
+def _own_storages(model: Model) -> set[int]:
+    if not isinstance(model, nn.Module):
+        return set()
+    return {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
+
+
+def _check_logits(logits: object, row: Tensor) -> None:
+    wrap = "wrap it in drq.FirstOutput, which takes .logits or the first entry"
+    require(isinstance(logits, Tensor), "model", "return a tensor of logits", type(logits).__name__, wrap)
+    assert isinstance(logits, Tensor)
+    shape = f"shape {tuple(logits.shape)} for input {tuple(row.shape)}"
+    single = "wrap a model with a single logit in drq.SingleLogit; otherwise check the batch dimension of x"
+    single_row = logits.dim() == 2 and len(logits) == 1
+    require(single_row, "model", "return logits of shape (N, C)", shape, single)
+    require(logits.shape[1] >= 2, "model", "have at least 2 classes", shape, single)
+
+
+def rows_that_fit(facts: Facts, device: torch.device) -> int:
+    """How many rows may be searched at once: half of the free GPU memory, or 1 GiB on a CPU, whose caches are small anyway."""
+    memory = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 2**30
+    return max(1, memory // (2 * facts.row_bytes))  # twice: the backward pass holds as much again at its peak
