@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -49,13 +50,13 @@ class FirstOutput(Wrapper):
 
 
 class InPrecision(Wrapper):
-    """The model under autocast; its output comes back in the precision of its input."""
+    """The model under autocast to ``dtype`` (as it is when None); its output comes back in the precision of its input."""
 
-    def __init__(self, model: nn.Module | Model, dtype: torch.dtype) -> None:
+    def __init__(self, model: nn.Module | Model, dtype: torch.dtype | None) -> None:
         super().__init__(model)
         self.dtype = dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, self.dtype):
+        with nullcontext() if self.dtype is None else torch.autocast(x.device.type, self.dtype):
             output = self.model(x)
         return output.to(x.dtype) if isinstance(output, Tensor) else output

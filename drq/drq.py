@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 from torch.utils.checkpoint import checkpoint
 
-from drq.adapters import InPrecision, Wrapper
+from drq.adapters import Wrapper
 from drq.decision import Block, Candidates, Decision, conclude
 from drq.errors import require
 from drq.inputs import check_bounds, check_radius
@@ -87,7 +87,7 @@ def calibrate(
     calibrated = Calibrated(confidence, steps)
     check_bounds(bounds)
     with torch.inference_mode(False), torch.no_grad():
-        x, setting = prepare(model, x, as_norm(norm), bounds, frozen, chunk=None)
+        x, setting = prepare(model, x, as_norm(norm), bounds, frozen)
         radius = calibrated.search(setting, x, setting.logits(x)).merit
     return radius, radius < torch.inf
 
@@ -183,8 +183,7 @@ class DRQ(Wrapper):
     def _blocks(self, x: Tensor) -> Iterator[tuple[Setting, Block]]:
         """Check the batch, then search it block by block."""
         dtype = PRECISIONS[self.precision]
-        model = self.model if dtype is None else InPrecision(self.model, dtype)
-        x, setting = prepare(model, x, self.norm, self.bounds, self.frozen, self.chunk)
+        x, setting = prepare(self.model, x, self.norm, self.bounds, self.frozen, self.chunk, dtype)
         fits = self.classes is None or self.classes <= setting.classes
         require(fits, "classes", f"be at most {setting.classes}, the model's classes", self.classes, "None searches all")
         radius = None if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)
@@ -228,24 +227,28 @@ class DRQ(Wrapper):
         """The least confident point around every candidate, and whether its search was finished rather than pruned."""
         objective = away_from(setting.model, candidates.label)
         ball = setting.ball(candidates.point, self.alpha * radius[candidates.sample])
+
+        def least(rows: Tensor, enough: Tensor | None = None) -> Found:
+            found = setting.search(self.quantify, objective[rows], ball[rows], enough)  # Eq. 3 and 5
+            # The start was scored before, perhaps in another batch: rounding must not lift robustness above that.
+            return replace(found, value=torch.minimum(found.value, candidates.log_odds[rows]))
+
         if self.prune == "none":
-            found = setting.search(self.quantify, objective, ball)  # Eq. 3 and 5
-            return found, torch.ones_like(candidates.label, dtype=torch.bool)
+            everything = torch.ones_like(candidates.label, dtype=torch.bool)
+            return least(everything), everything
 
-        # Finish the two classes with the highest explored confidence. What is or falls below both cannot win or come second.
-        table = torch.full((len(radius), setting.classes), -torch.inf).to(candidates.log_odds)
-        explored = candidates.table(candidates.log_odds, table)
-        leading = explored.argsort(dim=1, descending=True, stable=True)[:, :2]
-        leads = (leading[candidates.sample] == candidates.label[:, None]).any(1)
-        leaders = setting.search(self.quantify, objective[leads], ball[leads])  # Eq. 3 and 5
-        bar = candidates[leads].table(leaders.value.detach(), table).topk(2).values[:, 1][candidates.sample]
+        # Finish the two classes with the highest explored confidence: what is, or falls, below both can neither win nor come
+        # second.
+        blank = candidates.log_odds.new_full((len(radius), setting.classes), -torch.inf)
+        explored = candidates.table(candidates.log_odds, blank)
+        two_highest = explored.argsort(dim=1, descending=True, stable=True)[:, :2]
+        leads = (two_highest[candidates.sample] == candidates.label[:, None]).any(1)
+        leaders = least(leads)
+        bar = candidates[leads].table(leaders.value.detach(), blank).topk(2).values[:, 1][candidates.sample]
         rivals = ~leads & (candidates.log_odds >= bar)
-        followers = setting.search(self.quantify, objective[rivals], ball[rivals], enough=bar[rivals])  # Eq. 3 and 5
-
-        hopeless = ~leads & ~rivals
-        unsearched = Found.nothing(candidates.point[hopeless])
-        places = [each.nonzero()[:, 0] for each in (leads, rivals, hopeless)]
-        found = in_order(places, [leaders, followers, unsearched])
+        dropped = ~leads & ~rivals
+        parts = [leaders, least(rivals, enough=bar[rivals]), Found.nothing(candidates.point[dropped])]
+        found = in_order([rows.nonzero()[:, 0] for rows in (leads, rivals, dropped)], parts)
         return found, leads | (rivals & (found.value >= bar))
 
     def _log_cost(self, problems: int) -> None:
@@ -260,14 +263,13 @@ def _log_robustness(setting: Setting, block: Block) -> Tensor:
     with torch.no_grad():
         decision = conclude(block)
     candidates = block.candidates
-    odds = block.log_odds.detach()
-    if torch.is_grad_enabled():
-        odds = _attached_log_odds(setting, block)
+    odds = _attached_log_odds(setting, block) if torch.is_grad_enabled() else block.log_odds
     # The explored confidence of a class that was pruned may exceed that of the winner: the runner-up bounds it too.
-    bar = decision.log_odds.gather(1, decision.runner_up.clamp(min=0)[:, None])[candidates.sample, 0]
-    odds = torch.where(block.complete, odds, odds + (bar - odds).clamp(max=0).detach())
-    blank = torch.full_like(block.logits, UNREACHED)
-    compared = candidates.table(logsigmoid(odds).clamp(min=REACHED_FLOOR), blank)
+    table = candidates.table(odds, torch.full_like(block.logits, -torch.inf))
+    runner_up = table.gather(1, decision.runner_up.clamp(min=0)[:, None])[candidates.sample, 0]
+    odds = torch.where(block.complete, odds, torch.minimum(odds, runner_up))
+    reached = logsigmoid(odds).clamp(min=REACHED_FLOOR)
+    compared = candidates.table(reached, torch.full_like(block.logits, UNREACHED))
     return torch.where(decision.found[:, None], compared, block.logits.log_softmax(1).clamp(min=REACHED_FLOOR))
 
 

@@ -11,7 +11,7 @@ from drq.norms import Ball, Bounds
 TOLERANCE = 1e-6  # by which an input may leave its bounds, as images do after a round trip through other formats
 
 
-def checked(x: Tensor, bounds: Bounds | None) -> Tensor:
+def checked(x: Tensor, bounds: Bounds | None, frozen: Tensor | None) -> Tensor:
     """A copy of the batch ``x`` inside the bounds, or an error that says what is wrong with it."""
     require(isinstance(x, Tensor), "x", "be a tensor", type(x).__name__, "convert it with torch.as_tensor")
     floating = x.dtype in (torch.float32, torch.float64)
@@ -20,6 +20,7 @@ def checked(x: Tensor, bounds: Bounds | None) -> Tensor:
     require(x.dim() >= 2, "x", "be a batch of shape (N, ...)", f"shape {tuple(x.shape)}", "add a dimension with x[None]")
     finite = bool(x.isfinite().all())
     require(finite, "x", "be finite", "NaN or infinity", "clean the input before it is classified")
+    _check_features(x, bounds, frozen)
     inside = Ball(x, 0.0, "linf", bounds).clip(x)
     worst = (x - inside).abs().max().item() if x.numel() else 0.0
     lowest, highest = (f"{end():.4g}" if x.numel() else "" for end in (x.min, x.max))
@@ -38,7 +39,7 @@ def check_bounds(bounds: Bounds | None) -> None:
     require(ordered, "bounds", "have lowest <= highest", bounds, "swap them")
 
 
-def check_features(x: Tensor, bounds: Bounds | None, frozen: Tensor | None) -> None:
+def _check_features(x: Tensor, bounds: Bounds | None, frozen: Tensor | None) -> None:
     """Per-feature arguments broadcast over the features of ``x``."""
     named = {"frozen": frozen, "bounds": None, "bounds[1]": None}
     if bounds is not None:
@@ -56,7 +57,7 @@ def check_features(x: Tensor, bounds: Bounds | None, frozen: Tensor | None) -> N
 
 def check_radius(radius: float | Tensor, x: Tensor | None = None) -> Tensor:
     """The radius of every row of ``x`` (N,); without ``x`` only the values are checked."""
-    given = torch.as_tensor(radius)
+    given = torch.as_tensor(radius, dtype=torch.float64)  # a Python float would become float32
     valid = bool((given.isfinite() & (given >= 0)).all())
     remedy = "0 is the undefended classifier, twice the training radius suits adversarially trained models"
     require(valid, "radius", "be finite and at least 0", radius, remedy)

@@ -46,14 +46,14 @@ class MinimumNorm(Search):
     def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: int) -> tuple[Look, State]:
         assert isinstance(state, _Sized)
         score, gradient = slope(objective, state.point)
-        gradient = ball.thaw(gradient)
+        gradient = gradient * ball.movable(state.point, gradient)
         perturbation = state.point - ball.center
         distance = ball.norm.length(perturbation)
         best = torch.where(score.admitted, torch.minimum(found.merit, distance), found.merit)
         gamma, eta = _cosine(count / self.steps, 0.05, 0.001), _cosine(count / self.steps, 1.5, 0.01)
 
         # A rounding error short of the boundary would stay short for ever, hence 1 + 1e-6.
-        boundary = distance + (1 + 1e-6) * _first_order(score.value, ball.norm.dual_length(gradient))
+        boundary = (1 + 1e-6) * (distance + _first_order(score.value, ball.norm.dual_length(gradient)))
         missed = torch.where(best < torch.inf, state.radius * (1 + gamma), boundary)
         radius = torch.where(score.admitted, torch.minimum(state.radius * (1 - gamma), best), missed)
         radius = torch.minimum(radius, ball.farthest())

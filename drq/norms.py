@@ -233,11 +233,15 @@ class Ball:
 
     def steepest_descent(self, point: Tensor, gradient: Tensor) -> Tensor:
         """The step of length 1 from ``point`` that lowers a function with this gradient most."""
-        uphill = self.thaw(gradient)
-        if self.bounds is None:
-            return -self.norm.steepest(uphill)
-        low, high = self.bounds
-        return -self.norm.steepest(uphill, movable=torch.where(uphill > 0, point > low, point < high))
+        return -self.norm.steepest(self.thaw(gradient), self.movable(point, gradient))
+
+    def movable(self, point: Tensor, gradient: Tensor) -> Tensor:
+        """Which features can follow the gradient downhill: neither frozen nor at the edge of the box that it points to."""
+        inside = torch.ones_like(point, dtype=torch.bool)
+        if self.bounds is not None:
+            low, high = self.bounds
+            inside = torch.where(gradient > 0, point > low, point < high)
+        return inside if self.frozen is None else inside & ~self.frozen
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """A uniform point of every ball, clipped to the box; all rows share one draw, scaled by their radius."""

@@ -74,7 +74,7 @@ def confident_elsewhere(model: Model, label: Tensor, confidence: float | Tensor)
     The value :math:`\max(o_y, \operatorname{logit} c) - \max_{j \ne y} o_j` is at most 0 exactly on that set.
     ``confidence=0`` asks for any other class, the plain Fast Minimum-Norm attack.
     """
-    threshold = torch.logit(torch.as_tensor(confidence, device=label.device)).expand(len(label))
+    threshold = torch.as_tensor(confidence, dtype=torch.float64, device=label.device).logit().expand(len(label))
     return elsewhere_at(model, label, threshold)
 
 

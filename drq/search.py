@@ -19,6 +19,7 @@ from drq.errors import require
 from drq.norms import Ball, unit_length
 from drq.objectives import Objective, Score, opposite
 from drq.rows import Rows, in_order, per_row
+from drq.seeds import generator
 
 
 @dataclass(frozen=True)
@@ -196,11 +197,6 @@ class Smoothing(ABC):
         return torch.stack([per_row(share, g) * g for share, g in zip(shares, gradients, strict=True)]).sum(0)
 
 
-def seeded(seed: int, draw: int) -> torch.Generator:
-    """A generator of its own for every (seed, draw): the global random state is neither read nor moved."""
-    return torch.Generator().manual_seed((seed << 32) + draw)
-
-
 @dataclass(frozen=True)
 class Noise(Smoothing):
     """Average the gradients at ``samples`` random points, as in the paper's PGD_noise.
@@ -219,7 +215,7 @@ class Noise(Smoothing):
         _check_smoothing(self.samples, self.scale)
 
     def neighbour(self, objective: Objective, ball: Ball, point: Tensor, draw: int) -> Tensor:
-        return replace(ball, center=point, radius=self.scale * ball.radius).sample(seeded(self.seed, draw))
+        return replace(ball, center=point, radius=self.scale * ball.radius).sample(generator(self.seed, draw))
 
     @property
     def passes(self) -> int:
@@ -250,7 +246,7 @@ class InnerAttack(Smoothing):
 
     def neighbour(self, objective: Objective, ball: Ball, point: Tensor, draw: int) -> Tensor:
         around = replace(ball, center=point, radius=self.scale * ball.radius)
-        start = around.sample(seeded(self.seed, draw))
+        start = around.sample(generator(self.seed, draw))
         return search(Gradient(self.steps), opposite(objective), around, start=start).point
 
     @property
@@ -339,4 +335,4 @@ class Random(Search):
         return self.samples
 
     def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: int) -> tuple[Look, State]:
-        return Look(objective(state.point), None, 1), State(ball.sample(seeded(self.seed, count)))
+        return Look(objective(state.point), None, 1), State(ball.sample(generator(self.seed, count)))

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from drq.adapters import InPrecision
 from drq.errors import InputError, require
-from drq.inputs import check_features, checked
+from drq.inputs import checked
 from drq.norms import Ball, Bounds, Norm
 from drq.objectives import Model, Objective
 from drq.search import Found, Search, search
@@ -56,11 +57,16 @@ class Setting:
 
 
 def prepare(
-    model: Model, x: Tensor, norm: Norm, bounds: Bounds | None, frozen: Tensor | None, chunk: int | None
+    model: Model,
+    x: Tensor,
+    norm: Norm,
+    bounds: Bounds | None,
+    frozen: Tensor | None,
+    chunk: int | None = None,
+    dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Setting]:
     """Check the batch and the model; return a copy of the batch inside its bounds, and the setting for it."""
-    x = checked(x, bounds)
-    check_features(x, bounds, frozen)
+    x, model = checked(x, bounds, frozen), InPrecision(model, dtype)
     facts = examine(model, x)
     return x, Setting(model, norm, bounds, frozen, facts.classes, chunk or rows_that_fit(facts, x.device))
 
@@ -72,14 +78,13 @@ class Facts(NamedTuple):
     row_bytes: int  # stored between the forward and the backward pass of a row
 
 
-def examine(model: Model, x: Tensor) -> Facts:
+def examine(model: nn.Module, x: Tensor) -> Facts:
     """Run one row forward and backward: the model must be in evaluation mode, return (N, C) logits and pass gradients on."""
-    if isinstance(model, nn.Module):
-        training = any(module.training for module in model.modules())
-        remedy = "call model.eval() first, or its answers depend on the batch"
-        require(not training, "model", "be in evaluation mode", "a module in training mode", remedy)
+    training = any(module.training for module in model.modules())
+    remedy = "call model.eval() first, or its answers depend on the batch"
+    require(not training, "model", "be in evaluation mode", "a module in training mode", remedy)
     row = (x[:1] if len(x) else x.new_zeros(1, *x.shape[1:])).detach().requires_grad_()
-    own = _own_storages(model)
+    own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
     stored: dict[int, int] = {}
 
     def store(tensor: Tensor) -> Tensor:
@@ -101,12 +106,6 @@ def examine(model: Model, x: Tensor) -> Facts:
     remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
     require(gradients[0] is not None, "model", "let gradients reach its input", "an output detached from it", remedy)
     return Facts(logits.shape[1], max(sum(stored.values()), 4 * row.numel() * row.element_size()))
-
-
-def _own_storages(model: Model) -> set[int]:
-    if not isinstance(model, nn.Module):
-        return set()
-    return {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
 
 
 def _check_logits(logits: object, row: Tensor) -> None:

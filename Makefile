@@ -1,0 +1,44 @@
+# Every target does all of its own set-up in .venv; the second time there is nothing left to do.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# Small models gain nothing from threads, and two test processes fill two cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -o faulthandler_timeout=600
+
+.PHONY: help setup demo test test-slow lint format theory
+
+help:
+	@echo "make demo       train a small classifier and see DRQ at work (about a minute)"
+	@echo "make test       lint, types, and the tests that take seconds each"
+	@echo "make test-slow  the tests that take longer; with DRQ_TEST_ASSETS=<folder> also those on CIFAR-10 models"
+	@echo "make lint       ruff and mypy"
+	@echo "make format     let ruff rewrite the files"
+	@echo "make theory     measure how far the search departs from the propositions, for docs/theory.md"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/drq demo
+
+test: lint
+	$(PYTEST) -m "not slow"
+
+test-slow: $(READY)
+	$(PYTEST) -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+theory: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/propositions.py

@@ -1,0 +1,190 @@
+"""A small adversarially trained classifier of scikit-learn's digits: trained in seconds, then kept in a cache."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from drq.errors import InputError, require
+from drq.norms import Ball, Linf
+from drq.objectives import away_from
+from drq.search import Gradient, search
+from drq.seeds import generator
+
+TEST_IMAGES = 500  # of 1797; the others train
+Track = Callable[[Sequence[Any], str], Iterable[Any]]  # passes items on and shows, under a title, how many are done
+
+
+def untracked(items: Sequence[Any], _: str) -> Iterable[Any]:
+    """A :data:`Track` that shows nothing."""
+    return items
+
+
+class Images(NamedTuple):
+    """Digits in [0, 1] and what they show."""
+
+    x: Tensor  # (N, 1, 8, 8)
+    y: Tensor  # (N,)
+
+
+def split() -> tuple[Images, Images]:
+    """The training and the test images that come with scikit-learn, always split the same way."""
+    try:
+        from sklearn.datasets import load_digits
+    except ModuleNotFoundError as error:
+        remedy = "run pip install 'decision-region-quantification[demo]'"
+        raise InputError(f"the demonstration needs scikit-learn, which is not installed: {remedy}") from error
+    bundle = load_digits()
+    x, y = torch.tensor(bundle.images, dtype=torch.float32)[:, None] / 16, torch.tensor(bundle.target, dtype=torch.long)
+    order = torch.randperm(len(x), generator=generator())
+    train, test = order[:-TEST_IMAGES], order[-TEST_IMAGES:]
+    return Images(x[train], y[train]), Images(x[test], y[test])
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the model is built and trained: on linf PGD examples, with Adam and one cycle of its learning rate."""
+
+    seed: int = 0
+    radius: float = 0.15  # of the PGD examples
+    steps: int = 5
+    epochs: int = 15
+    batch: int = 64
+    rate: float = 3e-3
+    width: int = 16
+
+    def __post_init__(self) -> None:
+        require(self.seed >= 0, "seed", "be at least 0", self.seed, "the default is 0")
+
+    @property
+    def file_name(self) -> str:
+        """Names the cached weights; any change of the recipe changes it."""
+        return f"demo-{hashlib.sha256(repr(self).encode()).hexdigest()[:16]}.safetensors"
+
+    @property
+    def explored_radii(self) -> dict[str, float]:
+        """The radius of DRQ in each norm: linf twice the training radius; l2 that of the ball with the same volume."""
+        pixels, linf = 64, 2 * self.radius
+        unit_ball = math.pi ** (pixels / 2) / math.gamma(pixels / 2 + 1)  # volume of the l2 ball of radius 1
+        return {"linf": linf, "l2": 2 * linf / unit_ball ** (1 / pixels)}
+
+    def network(self) -> nn.Sequential:
+        """The untrained network; it is built without values, so that the global random state rests."""
+        with torch.device("meta"):
+            model = nn.Sequential(
+                nn.Conv2d(1, self.width, 4, stride=2, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(self.width, 2 * self.width, 3, padding=1),
+                nn.ReLU(),
+                nn.Flatten(),
+                nn.Linear(32 * self.width, 64),
+                nn.ReLU(),
+                nn.Linear(64, 10),
+            )
+        model.to_empty(device="cpu").eval()
+        draws = generator(self.seed, 0)
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                nn.init.kaiming_uniform_(parameter, generator=draws)
+            else:
+                nn.init.zeros_(parameter)
+        return model
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums are then ordered alike on every machine, and matrices this small gain nothing from more threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@one_thread()
+def train(recipe: Recipe, images: Images, track: Track = untracked) -> nn.Module:
+    """A model trained by the recipe. The same recipe gives the same weights."""
+    model, draws = recipe.network(), generator(recipe.seed, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
+    total = recipe.epochs * math.ceil(len(images.x) / recipe.batch)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.rate, total_steps=total)
+    for _ in track(range(recipe.epochs), "training"):
+        for rows in torch.split(torch.randperm(len(images.x), generator=draws), recipe.batch):
+            x, y = images.x[rows], images.y[rows]
+            ball = Ball(x, recipe.radius, "linf", bounds=(0, 1))
+            start = ball.clip(x + recipe.radius * Linf().sample(tuple(x.shape), draws).to(x))
+            worst = search(Gradient(recipe.steps), away_from(model, y), ball, start=start).point
+            optimizer.zero_grad()
+            torch.autograd.backward(cross_entropy(model(worst), y))
+            optimizer.step()
+            schedule.step()
+    return model.requires_grad_(False)
+
+
+def cache_directory() -> Path:
+    """Where weights are kept: DRQ_CACHE, else drq in XDG_CACHE_HOME, else ~/.cache/drq."""
+    if chosen := os.environ.get("DRQ_CACHE"):
+        return Path(chosen)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "drq"
+    except RuntimeError as error:  # as in containers that run as an unknown user
+        raise InputError("DRQ_CACHE must be set where there is no home folder, got nothing: name a folder in it") from error
+
+
+def _digest(weights: Mapping[str, Tensor]) -> str:
+    return hashlib.sha256(b"".join(weights[name].numpy().tobytes() for name in sorted(weights))).hexdigest()
+
+
+def load(recipe: Recipe, path: Path) -> nn.Module | None:
+    """The model from its file; None where there is no file or it is damaged."""
+    model = recipe.network()
+    try:
+        with safe_open(path, framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dict
+            intact = (file.metadata() or {}).get("sha256") == _digest(weights)
+        if not intact:
+            return None
+        model.load_state_dict(weights)
+    except (OSError, SafetensorError, RuntimeError):
+        return None
+    return model.requires_grad_(False)
+
+
+def store(model: nn.Module, path: Path) -> None:
+    """Write the weights in one piece: whoever reads meanwhile sees the old file or the new one."""
+    weights = model.state_dict()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.stem, delete=False) as file:
+        try:
+            file.write(to_safetensors(weights, metadata={"sha256": _digest(weights)}))
+            file.close()
+            Path(file.name).replace(path)
+        finally:
+            Path(file.name).unlink(missing_ok=True)
+
+
+def trained(recipe: Recipe, images: Images, track: Track = untracked, say: Callable[[str], None] = print) -> nn.Module:
+    """The model from the cache, or trained now and put there; ``say`` is told when it could not be."""
+    path = cache_directory() / recipe.file_name
+    if (model := load(recipe, path)) is not None:
+        return model
+    model = train(recipe, images, track)
+    try:
+        store(model, path)
+    except OSError as error:
+        say(f"the trained model cannot be kept ({error}), so the next run trains again: set DRQ_CACHE to a writable folder")
+    return model
