@@ -7,7 +7,8 @@ from drq.errors import InputError
 from drq.minimum_norm import MinimumNorm, nearest
 from drq.norms import L1, L2, Ball, Linf, Norm
 from drq.objectives import Objective, away_from, confident_elsewhere, log_odds, toward
-from drq.search import Found, Gradient, InnerAttack, Noise, Random, Search
+from drq.search import Found, Gradient, Random, Search
+from drq.smoothing import InnerAttack, Noise
 
 __version__ = "0.1.0"
 

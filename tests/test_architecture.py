@@ -15,6 +15,7 @@ LAYERS = [
     "norms",
     "objectives",
     "search",
+    "smoothing",
     "minimum_norm",
     "adapters",
     "inputs",
