@@ -1,13 +1,13 @@
 """Fixtures that more than one test file may use."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
+
+from drq.digits import one_thread
 
 
 class Digits(NamedTuple):
@@ -16,17 +16,6 @@ class Digits(NamedTuple):
     model: nn.Module
     x: Tensor  # (N, 1, 8, 8) in [0, 1]
     y: Tensor
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Tiny models only lose by sharing their work among cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from conftest import Digits, one_thread
+from conftest import Digits
 from pyautoattack import AutoAttack
 from pyautoattack.autopgd_base import APGDAttack
 from pyautoattack.fab_pt import FABAttack_PT
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import drq
+from drq.digits import one_thread
 
 with warnings.catch_warnings():  # Foolbox 3.3.4 takes gaussian_filter from a namespace that SciPy has deprecated
     warnings.filterwarnings("ignore", "Please import `gaussian_filter`", DeprecationWarning)
