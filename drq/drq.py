@@ -51,8 +51,8 @@ class Calibrated:
     steps: int = 100
 
     def __post_init__(self) -> None:
-        known = self.confidence is None or 0 <= self.confidence < 1
-        require(known, "confidence", "lie in [0, 1) or be None", self.confidence, "None takes the sample's own confidence")
+        known = self.confidence is None or (isinstance(self.confidence, int | float) and 0 <= self.confidence < 1)
+        require(known, "confidence", "lie in [0, 1) or be None", repr(self.confidence), "None takes the sample's own confidence")
         check_steps("steps", self.steps)
 
     def search(self, setting: Setting, x: Tensor, logits: Tensor) -> Found:
@@ -140,13 +140,15 @@ class DRQ(Wrapper):
     ) -> None:
         super().__init__(model)
         require(callable(model), "model", "be callable", type(model).__name__, "pass a torch.nn.Module")
+        as_norm(norm)  # before the radius, so that swapped arguments are told apart
         if not isinstance(radius, Calibrated):
             check_radius(radius)
-        require(0 <= alpha <= 1, "alpha", "lie in [0, 1]", alpha, "the paper uses 0.5")
+        share = isinstance(alpha, int | float) and 0 <= alpha <= 1
+        require(share, "alpha", "lie in [0, 1]", repr(alpha), "the paper uses 0.5")
         for name, method in (("explore", explore), ("quantify", quantify)):
             require(isinstance(method, Search), name, "be a search", repr(method), "drq.Gradient(20) is the paper's")
-        few = classes is None or classes >= 1
-        require(few, "classes", "be None or at least 1", classes, "None searches all classes")
+        if classes is not None:
+            check_steps("classes", classes, "None searches all classes")
         check_bounds(bounds)
         require(prune in ("none", "exact"), "prune", "be 'none' or 'exact'", repr(prune), "'exact' is the default")
         known = ", ".join(map(repr, PRECISIONS))
@@ -154,7 +156,7 @@ class DRQ(Wrapper):
         require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
         self.norm, self.radius, self.alpha = as_norm(norm), radius, alpha
         self.explore, self.quantify = explore, quantify
-        self.classes, self.bounds, self.frozen = classes, bounds, frozen
+        self.classes, self.bounds, self.frozen = classes, bounds, None if frozen is None else torch.as_tensor(frozen)
         self.prune, self.precision, self.chunk, self.keep_points = prune, precision, chunk, keep_points
         self._cost_was_logged = False
 
@@ -176,7 +178,7 @@ class DRQ(Wrapper):
         unless the searches are unrolled. A class that pruning dropped is put at the runner-up or its explored confidence,
         whichever is lower.
         """
-        differentiated = torch.is_grad_enabled() and x.requires_grad
+        differentiated = torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad
         with torch.inference_mode(False), torch.set_grad_enabled(differentiated):
             return torch.cat([_log_robustness(setting, block) for setting, block in self._blocks(x)])
 
@@ -256,7 +258,7 @@ class DRQ(Wrapper):
         if passes > COSTLY and not self._cost_was_logged:
             self._cost_was_logged = True
             advice = "classes=k searches only the k likeliest classes (not safe under attack)"
-            logger.warning("this call takes up to %.2g passes of the model; %s", passes, advice)
+            logger.warning("drq: this call takes up to %.2g passes of the model; %s", passes, advice)
 
 
 def _log_robustness(setting: Setting, block: Block) -> Tensor:

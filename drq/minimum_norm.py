@@ -59,9 +59,14 @@ class MinimumNorm(Search):
         radius = torch.minimum(radius, ball.farthest())
 
         euclidean = L2()  # the step is Euclidean in every norm: the projection gives it the norm's shape
-        scale = torch.maximum(euclidean.length(perturbation), _first_order(score.value, euclidean.dual_length(gradient)))
-        step = per_row(eta * scale, gradient) * unit_length(gradient, euclidean)
-        point = replace(ball, radius=radius).project(state.point - step)
+        ahead = _first_order(score.value, euclidean.dual_length(gradient))
+        length = eta * torch.maximum(euclidean.length(perturbation), ahead)
+
+        # The ball pulls features back from the edge of the box, and where their scales differ the search may go round in
+        # circles. A row that found nothing by half-time goes straight for the boundary, without a ball.
+        lost = (best == torch.inf) & (2 * count >= self.steps)
+        radius, length = torch.where(lost, torch.inf, radius), torch.where(lost, (1 + 1e-6) * ahead, length)
+        point = replace(ball, radius=radius).project(state.point - per_row(length, gradient) * unit_length(gradient, euclidean))
         return Look(score, gradient, passes=1), _Sized(point, radius)
 
 

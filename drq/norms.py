@@ -169,7 +169,8 @@ def as_norm(norm: str | Norm) -> Norm:
     """
     if isinstance(norm, Norm):
         return norm
-    require(norm in _NAMED, "norm", f"be one of {', '.join(_NAMED)} or a drq.Norm", repr(norm), "try norm='l2'")
+    known = isinstance(norm, str) and norm in _NAMED
+    require(known, "norm", f"be one of {', '.join(_NAMED)} or a drq.Norm", repr(norm), "for example norm='l2'")
     return _NAMED[norm]
 
 

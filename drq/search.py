@@ -197,10 +197,10 @@ class Smoothing(ABC):
         return torch.stack([per_row(share, g) * g for share, g in zip(shares, gradients, strict=True)]).sum(0)
 
 
-def check_steps(name: str, steps: int) -> None:
+def check_steps(name: str, steps: int, remedy: str = "use radius=0 for the undefended classifier") -> None:
     """A search makes at least one step."""
-    whole = isinstance(steps, int) and steps >= 1
-    require(whole, name, "be a whole number of at least 1", steps, "use radius=0 for the undefended classifier")
+    whole = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
+    require(whole, name, "be a whole number of at least 1", repr(steps), remedy)
 
 
 @dataclass(frozen=True)
@@ -229,6 +229,8 @@ class Gradient(Search):
         require(self.step > 0, "step", "be above 0", self.step, "2.5 lets a search cross its ball")
         known = self.direction in ("steepest", "raw")
         require(known, "direction", "be 'steepest' or 'raw'", repr(self.direction), "'steepest' is the paper's")
+        averaged = self.smooth is None or isinstance(self.smooth, Smoothing)
+        require(averaged, "smooth", "be None, drq.Noise or drq.InnerAttack", repr(self.smooth), "for example drq.Noise(10)")
         sensible = self.unroll or not self.checkpoint
         require(sensible, "checkpoint", "go with unroll=True", self.checkpoint, "without unroll nothing is stored")
 

@@ -99,8 +99,9 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            shape = tuple(row.shape)
-            raise InputError(f"model must accept x, got shape {shape} for one row: its own error was: {error}") from error
+            given = f"shape {tuple(row.shape)} and {row.dtype} for one row"
+            remedy = "check the batch dimension (x[None] makes a batch of one sample) and the dtype (x.float())"
+            raise InputError(f"model must accept x, got {given}: {remedy}; its own error was: {error}") from error
         _check_logits(logits, row)
         gradients = torch.autograd.grad(logits.sum(), row, allow_unused=True) if logits.requires_grad else [None]
     remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
