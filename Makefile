@@ -18,6 +18,7 @@ help:
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
+	@echo "installing into .venv (a minute or two)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@

@@ -146,7 +146,8 @@ def table(outcome: Outcome) -> Table:
 
     from drq.demo import METHODS
 
-    title = f"Accuracy in % on {outcome.images} images, seed {outcome.seed}"
+    radii = ", ".join(f"{METHODS[norm]} {radius:.2f}" for norm, radius in outcome.radii.items())
+    title = f"Accuracy in % on {outcome.images} digits of 8 x 8 pixels, seed {outcome.seed}. Radius: {radii}"
     shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     shown.add_column("Shift", no_wrap=True)
     for method in METHODS.values():
@@ -175,7 +176,7 @@ def remarks(outcome: Outcome) -> list[str]:
     cost = ", ".join(f"{METHODS[name]} {passes:.0f}" for name, passes in outcome.passes.items())
     return [
         "[a, b]: 95 % interval. (+a -b): images put right and spoiled by DRQ. *: more than chance (sign test, p < 0.05).",
-        f"Cost: mean passes of the model for an image: {cost}; so many times the standard cost, and DRQ's run backward too.",
-        f"Abstention: right among the half of all answers with the largest margin (Standard: confidence): {half}.",
+        f"Cost: mean passes of the model for an image: {cost}; nearly all of DRQ's run backward too.",
+        f"Abstention: accuracy on the half of all answers that each method trusts most (margin; Standard: confidence): {half}.",
         "Warning: PGD attacks the model alone and is transferred to DRQ. Attacks that adapt to DRQ can undo its gain.",
     ]
