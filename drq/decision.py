@@ -12,7 +12,7 @@ from drq.rows import Rows, per_row
 from drq.search import Found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decision(Rows):
     """What DRQ found for a batch of N samples and C classes, K of which were searched. Indexing selects samples."""
 
@@ -109,7 +109,7 @@ def conclude(block: Block, keep_points: bool = False) -> Decision:
         exact=exact,
         found=found,
         passes=block.passes,
-        margin=torch.where(found, _gap(best, second), 0),
+        margin=_gap(best, second),  # 0 where nothing was compared
         log_odds=torch.where(compared, odds, base_odds),
         explored_log_odds=torch.where(compared, explored, base_odds),
         stalled=block.stalled,

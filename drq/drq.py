@@ -11,8 +11,10 @@ Quantification, ICML 2022.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -59,7 +61,9 @@ class Calibrated:
         """The nearest confident point of another class; its ``merit`` is the radius, infinite where there is none."""
         label = logits.argmax(1)
         own = log_odds(logits, label)
-        threshold = own if self.confidence is None else torch.full_like(own, self.confidence).logit()
+        threshold = own
+        if self.confidence is not None:  # in float64, or a confidence near 1 would round to it
+            threshold = torch.full_like(own, self.confidence, dtype=torch.float64).logit().to(own)
         unlimited = setting.ball(x, torch.full_like(own, torch.inf))
         return setting.search(MinimumNorm(self.steps), elsewhere_at(setting.model, label, threshold), unlimited)  # Eq. 1
 
@@ -146,7 +150,8 @@ class DRQ(Wrapper):
         share = isinstance(alpha, int | float) and 0 <= alpha <= 1
         require(share, "alpha", "lie in [0, 1]", repr(alpha), "the paper uses 0.5")
         for name, method in (("explore", explore), ("quantify", quantify)):
-            require(isinstance(method, Search), name, "be a search", repr(method), "drq.Gradient(20) is the paper's")
+            stays = isinstance(method, Search) and not isinstance(method, MinimumNorm)
+            require(stays, name, "be a search within a ball", repr(method), "drq.Gradient(20) is the paper's")
         if classes is not None:
             check_steps("classes", classes, "None searches all classes")
         check_bounds(bounds)
@@ -172,7 +177,7 @@ class DRQ(Wrapper):
         return parts[0].joined(parts[1:])
 
     def forward(self, x: Tensor) -> Tensor:
-        """Log-robustness (N, C) of every class.
+        """Log-robustness (N, C) of every class; its argmax is the label.
 
         Differentiable in x: log f_i at the quantified point of class i, whose offset from x is held constant (the envelope rule)
         unless the searches are unrolled. A class that pruning dropped is put at the runner-up or its explored confidence,
@@ -180,7 +185,7 @@ class DRQ(Wrapper):
         """
         differentiated = torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad
         with torch.inference_mode(False), torch.set_grad_enabled(differentiated):
-            return torch.cat([_log_robustness(setting, block) for setting, block in self._blocks(x)])
+            return torch.cat([_log_robustness(setting, block, len(x)) for setting, block in self._blocks(x)])
 
     def _blocks(self, x: Tensor) -> Iterator[tuple[Setting, Block]]:
         """Check the batch, then search it block by block."""
@@ -196,16 +201,17 @@ class DRQ(Wrapper):
 
     def _search(self, setting: Setting, x: Tensor, radius: Tensor | None) -> Block:
         """Calibration, exploration and quantification for a block of samples."""
-        logits = setting.logits(x)
+        with torch.no_grad():
+            logits = setting.logits(x)
         if self.classes is None:
             classes = torch.arange(setting.classes, device=x.device).expand(len(x), -1)
         else:
-            classes = logits.topk(self.classes).indices
+            classes = logits.argsort(dim=1, descending=True, stable=True)[:, : self.classes]  # ties as for the base label
         passes, stalled = torch.ones_like(classes[:, 0]), torch.zeros_like(classes[:, 0])
 
         if radius is None:
             assert isinstance(self.radius, Calibrated)
-            calibration = self.radius.search(setting, x.detach(), logits.detach())  # Eq. 1
+            calibration = self.radius.search(setting, x.detach(), logits)  # Eq. 1
             passes, stalled, radius = passes + calibration.passes, stalled + calibration.stalled, calibration.merit
 
         sample, rank = (radius < torch.inf)[:, None].expand(classes.shape).nonzero(as_tuple=True)
@@ -261,31 +267,41 @@ class DRQ(Wrapper):
             logger.warning("drq: this call takes up to %.2g passes of the model; %s", passes, advice)
 
 
-def _log_robustness(setting: Setting, block: Block) -> Tensor:
+def _log_robustness(setting: Setting, block: Block, samples: int) -> Tensor:
+    """(N, C) scores of a block from a batch of so many ``samples``."""
     with torch.no_grad():
         decision = conclude(block)
     candidates = block.candidates
-    odds = _attached_log_odds(setting, block) if torch.is_grad_enabled() else block.log_odds
+    crowded = samples * block.classes.shape[1] > setting.chunk
+    odds = _attached_log_odds(setting, block, crowded) if torch.is_grad_enabled() else block.log_odds
     # The explored confidence of a class that was pruned may exceed that of the winner: the runner-up bounds it too.
     table = candidates.table(odds, torch.full_like(block.logits, -torch.inf))
     runner_up = table.gather(1, decision.runner_up.clamp(min=0)[:, None])[candidates.sample, 0]
     odds = torch.where(block.complete, odds, torch.minimum(odds, runner_up))
-    reached = logsigmoid(odds).clamp(min=REACHED_FLOOR)
-    compared = candidates.table(reached, torch.full_like(block.logits, UNREACHED))
-    return torch.where(decision.found[:, None], compared, block.logits.log_softmax(1).clamp(min=REACHED_FLOOR))
+    scores = candidates.table(_log_confidence(odds), torch.full_like(block.logits, UNREACHED))
+    lost = (~decision.found).nonzero()[:, 0]
+    if not len(lost):
+        return scores
+    return scores.index_put((lost,), setting.model(block.x[lost]).log_softmax(1).clamp(min=REACHED_FLOOR))
 
 
-def _attached_log_odds(setting: Setting, block: Block) -> Tensor:
-    """Log-odds at the last known point of every candidate, with its graph; pieces are recomputed when they do not all fit."""
+def _log_confidence(odds: Tensor) -> Tensor:
+    """Log f, bounded below; where it would round to 0 it still grows, by less than can be seen, so that its argmax is right."""
+    limit = 80.0
+    beyond = -math.exp(-limit) * limit / odds.clamp(min=limit)
+    return torch.where(odds > limit, beyond, logsigmoid(odds).clamp(min=REACHED_FLOOR))
+
+
+def _attached_log_odds(setting: Setting, block: Block, crowded: bool) -> Tensor:
+    """Log-odds at the last known point of every candidate, with its graph; recomputed when the batch does not fit at once."""
     last = torch.where(per_row(block.complete, block.x), block.quantified.point, block.candidates.point)
-    pieces = setting.pieces(len(last))
+    labels = block.candidates.label
 
     def evaluate(point: Tensor, label: Tensor) -> Tensor:
         return log_odds(setting.model(point), label)
 
-    if len(pieces) == 1:
-        return evaluate(last, block.candidates.label)
-    labels = block.candidates.label
-    return torch.cat(
-        [checkpoint(evaluate, last[rows], labels[rows], use_reentrant=False, preserve_rng_state=False) for rows in pieces]
-    )
+    if not crowded:
+        return evaluate(last, labels)
+    pieces = setting.pieces(len(last))
+    recomputed = partial(checkpoint, evaluate, use_reentrant=False, preserve_rng_state=False)
+    return torch.cat([recomputed(last[rows], labels[rows]) for rows in pieces])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 
@@ -67,7 +69,7 @@ def _check_features(x: Tensor, bounds: Bounds | None, frozen: Tensor | None) -> 
 
 def check_radius(radius: float | Tensor, x: Tensor | None = None) -> Tensor:
     """The radius of every row of ``x`` (N,); without ``x`` only the values are checked."""
-    number = isinstance(radius, int | float | Tensor) and not isinstance(radius, bool)
+    number = isinstance(radius, Real | Tensor) and not isinstance(radius, bool)
     require(number, "radius", "be a number, one per sample, or drq.Calibrated()", repr(radius), "drq.Calibrated() is the default")
     given = torch.as_tensor(radius, dtype=torch.float64)  # a Python float would become float32
     valid = bool((given.isfinite() & (given >= 0)).all())
@@ -77,4 +79,4 @@ def check_radius(radius: float | Tensor, x: Tensor | None = None) -> Tensor:
         return given
     fits = given.dim() == 0 or given.shape == x.shape[:1]
     require(fits, "radius", f"be a number or have shape ({len(x)},)", f"shape {tuple(given.shape)}", "give one per sample")
-    return given.to(x.device, x.dtype).expand(len(x))
+    return given.detach().to(x.device, x.dtype).expand(len(x))

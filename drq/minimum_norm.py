@@ -46,7 +46,7 @@ class MinimumNorm(Search):
     def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: int) -> tuple[Look, State]:
         assert isinstance(state, _Sized)
         score, gradient = slope(objective, state.point)
-        gradient = gradient * ball.movable(state.point, gradient)
+        gradient = torch.where(ball.movable(state.point, gradient), gradient, 0)
         perturbation = state.point - ball.center
         distance = ball.norm.length(perturbation)
         best = torch.where(score.admitted, torch.minimum(found.merit, distance), found.merit)

@@ -153,9 +153,10 @@ class L1(Norm):
 
 def unit_length(vector: Tensor, norm: Norm) -> Tensor:
     """Every row divided by its length; rows of length 0 stay 0."""
-    length = norm.length(vector)
-    nonzero = length > 0
-    return vector * per_row(torch.where(nonzero, 1 / torch.where(nonzero, length, 1), 0), vector)
+    largest = vector.detach().flatten(1).abs().amax(1)  # first to size 1, so that squares neither under- nor overflow
+    nonzero = largest > 0
+    sized = vector / per_row(torch.where(nonzero, largest, 1), vector)
+    return sized / per_row(torch.where(nonzero, norm.length(sized), 1), vector)
 
 
 _NAMED: dict[str, Norm] = {"linf": Linf(), "l2": L2(), "l1": L1()}
@@ -230,7 +231,7 @@ class Ball:
 
     def thaw(self, vector: Tensor) -> Tensor:
         """The vector with its frozen features set to 0."""
-        return vector if self.frozen is None else vector * ~self.frozen
+        return vector if self.frozen is None else torch.where(self.frozen, 0, vector)  # also where the vector is infinite
 
     def steepest_descent(self, point: Tensor, gradient: Tensor) -> Tensor:
         """The step of length 1 from ``point`` that lowers a function with this gradient most."""
@@ -246,8 +247,11 @@ class Ball:
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """A uniform point of every ball, clipped to the box; all rows share one draw, scaled by their radius."""
-        offset = self.norm.sample((1, *self.center.shape[1:]), generator).to(self.center)
-        return self.clip(self.center + self.thaw(offset * per_row(self.radius, self.center)))
+        features = self.center.shape[1:]
+        free = torch.ones(features, dtype=torch.bool) if self.frozen is None else ~self.frozen.expand(features).cpu()
+        offset = torch.zeros(features, dtype=torch.float64)
+        offset[free] = self.norm.sample((1, int(free.sum())), generator)[0]  # uniform among the features that may change
+        return self.clip(self.center + offset.to(self.center) * per_row(self.radius, self.center))
 
     def contains(self, point: Tensor, tolerance: float = 1e-6) -> Tensor:
         """Whether each row of ``point`` lies in its ball and box, up to ``tolerance`` and rounding: (N,) bool."""

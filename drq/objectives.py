@@ -71,7 +71,7 @@ def away_from(model: Model, label: Tensor) -> Objective:
 def confident_elsewhere(model: Model, label: Tensor, confidence: float | Tensor) -> Objective:
     r"""Reach another class than ``label`` with at least this confidence (Eq. 1).
 
-    The value :math:`\max(o_y, \operatorname{logit} c) - \max_{j \ne y} o_j` is at most 0 exactly on that set.
+    The value :math:`\max(o_y, \operatorname{logit} c) - \max_{j \ne y} o_j` is at most 0 exactly on that set, ties aside.
     ``confidence=0`` asks for any other class, the plain Fast Minimum-Norm attack.
     """
     threshold = torch.as_tensor(confidence, dtype=torch.float64, device=label.device).logit().expand(len(label))
@@ -106,4 +106,4 @@ def _away_from(logits: Tensor, label: Tensor) -> Score:
 def _elsewhere(logits: Tensor, label: Tensor, threshold: Tensor) -> Score:
     rival = logits.scatter(1, label[:, None], -torch.inf).argmax(1)
     value = torch.maximum(log_odds(logits, label), threshold.to(logits.dtype)) - log_odds(logits, rival)
-    return Score(value, value <= 0, torch.zeros_like(value))
+    return Score(value, (value <= 0) & (logits.argmax(1) != label), torch.zeros_like(value))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Integral
 from typing import Literal, NamedTuple
 
 import torch
@@ -29,7 +30,7 @@ class State(Rows):
     point: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Found(Rows):
     """What a search brings back, one entry a row."""
 
@@ -160,11 +161,11 @@ def slope(objective: Objective, point: Tensor) -> tuple[Score, Tensor]:
     recorded = torch.is_grad_enabled()
     with torch.enable_grad():
         if not (recorded and point.requires_grad):
-            point = point.detach().requires_grad_()
+            point = (point.clone() if point.is_inference() else point).detach().requires_grad_()
         score = objective(point)
         # The sum, never the mean: every row gets its own gradient, whatever the size of the batch.
         (gradient,) = torch.autograd.grad(score.value.sum(), point, create_graph=recorded)
-    return score, gradient
+    return score, gradient.nan_to_num(nan=0.0)  # one feature without a slope must not stop the others
 
 
 class Smoothing(ABC):
@@ -199,7 +200,7 @@ class Smoothing(ABC):
 
 def check_steps(name: str, steps: int, remedy: str = "use radius=0 for the undefended classifier") -> None:
     """A search makes at least one step."""
-    whole = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
+    whole = isinstance(steps, Integral) and not isinstance(steps, bool) and steps >= 1
     require(whole, name, "be a whole number of at least 1", repr(steps), remedy)
 
 

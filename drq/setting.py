@@ -98,7 +98,7 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
             logits = model(row)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, ValueError, LookupError) as error:
             given = f"shape {tuple(row.shape)} and {row.dtype} for one row"
             remedy = "check the batch dimension (x[None] makes a batch of one sample) and the dtype (x.float())"
             raise InputError(f"model must accept x, got {given}: {remedy}; its own error was: {error}") from error
@@ -106,7 +106,8 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
         gradients = torch.autograd.grad(logits.sum(), row, allow_unused=True) if logits.requires_grad else [None]
     remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
     require(gradients[0] is not None, "model", "let gradients reach its input", "an output detached from it", remedy)
-    return Facts(logits.shape[1], max(sum(stored.values()), 4 * row.numel() * row.element_size()))
+    own_steps = 8 * (row.numel() + logits.numel()) * row.element_size()  # points, gradients, log-odds
+    return Facts(logits.shape[1], sum(stored.values()) + own_steps)
 
 
 def _check_logits(logits: object, row: Tensor) -> None:
