@@ -82,7 +82,9 @@ BAD = {
     "norm": (lambda: robust(norm="l3"), "norm must be one of linf, l2, l1 or a drq.Norm, got 'l3'"),
     "norm of a calibration": (lambda: drq.calibrate(ok, X, "max"), "norm must be one of linf, l2, l1"),
     "zero steps": (lambda: robust(explore=drq.Gradient(0)), "steps must be a whole number of at least 1, got 0"),
-    "explore": (lambda: robust(explore=20), "explore must be a search, got 20: drq.Gradient(20) is the paper's"),
+    "explore": (lambda: robust(explore=20), "explore must be a search within a ball, got 20: drq.Gradient(20) is the paper's"),
+    "search without a ball": (lambda: robust(quantify=drq.MinimumNorm(9)), "quantify must be a search within a ball"),
+    "error of another kind": (lambda: robust(lambda _: {}["logits"]).decide(X), "model must accept x, got shape (1, 4)"),
     "too many classes": (lambda: robust(classes=9).decide(X), "classes must be at most 4, the model's classes, got 9: None searches all"),
     "no classes": (lambda: robust(classes=0), "classes must be a whole number of at least 1, got 0"),
     "prune": (lambda: robust(prune="some"), "prune must be 'none' or 'exact', got 'some'"),
@@ -158,3 +160,39 @@ def test_automatic_chunk_follows_the_memory_of_a_row():
     assert large.row_bytes < 2_000_000  # what a row stores, without the weights
     cpu = torch.device("cpu")
     assert rows_that_fit(small, cpu) > rows_that_fit(large, cpu) >= 1
+
+
+def test_rounding_outside_the_bounds_has_a_limit():
+    x = X.clone()
+    x[0, 0] = 1 + 2e-6
+    with pytest.raises(drq.InputError, match="in sample 0 at feature 0"):
+        robust().decide(x)
+
+
+def test_input_is_clipped_even_where_nothing_moves():
+    x = X.clone()
+    x[0, 0] = 1 + 9e-7
+    decision = robust(radius=0.0, keep_points=True).decide(x)
+    assert decision.explored[decision.reached].max() <= 1
+
+
+def test_memory_of_a_differentiated_call_is_bounded():
+    """What a graph keeps alive is the points, not the activations of every block."""
+    wide = nn.Sequential(nn.Linear(4, 1000), nn.Tanh(), nn.Linear(1000, 4)).double().eval()
+    own = {parameter.data_ptr() for parameter in wide.parameters()}
+
+    def hidden_rows(x: Tensor) -> int:
+        rows = 0
+
+        def store(tensor: Tensor) -> Tensor:
+            nonlocal rows
+            if tensor.data_ptr() not in own and tensor.shape[-1:] == (1000,):
+                rows += len(tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(store, lambda tensor: tensor):
+            drq.DRQ(wide, "l2", 0.3, chunk=8, explore=drq.Gradient(2), quantify=drq.Gradient(2))(x)
+        return rows
+
+    searches_alone = hidden_rows(inputs(0, 40, 4))  # stored and freed again, step by step
+    assert hidden_rows(inputs(0, 40, 4).requires_grad_()) == searches_alone

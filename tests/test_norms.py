@@ -126,3 +126,28 @@ def test_farthest_point_of_the_box(norm):
     corner = torch.tensor([[0.8, 0.5]])
     torch.testing.assert_close(ball.farthest(), norm.length(corner))
     assert drq.Ball(corner, 1.0, norm).farthest().isinf().all()
+
+
+@every_norm
+def test_frozen_features_and_infinite_bounds_mix(norm):
+    frozen = torch.tensor([True, False])
+    ball = drq.Ball(torch.tensor([[0.5, 0.2]]), 1.0, norm, (0.0, float("inf")), frozen)
+    assert ball.farthest().isinf().all()
+    boxed = drq.Ball(torch.tensor([[0.5, 0.2]]), 1.0, norm, (0.0, 1.0), frozen)
+    torch.testing.assert_close(boxed.farthest(), torch.tensor([0.8]))  # the frozen feature does not count
+    assert boxed.movable(boxed.center, torch.ones(1, 2)).tolist() == [[False, True]]
+
+
+@every_norm
+def test_samples_are_uniform_among_free_features(norm):
+    frozen = torch.ones(1000, dtype=torch.bool)
+    frozen[:2] = False
+    ball = drq.Ball(torch.zeros(1, 1000), 1.0, norm, None, frozen)
+    lengths = [ball.sample(torch.Generator().manual_seed(seed)) for seed in range(100)]
+    assert norm.length(torch.cat(lengths)).max() > 0.85
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e25])
+def test_steepest_direction_of_tiny_and_huge_gradients(scale):
+    direction = drq.L2().steepest(torch.tensor([[3.0, 4.0]]) * scale)
+    torch.testing.assert_close(direction, torch.tensor([[0.6, 0.8]]))

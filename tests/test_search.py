@@ -197,3 +197,52 @@ def test_settings_out_of_range(make, message):
     with pytest.raises(drq.InputError) as caught:
         make()
     assert message in str(caught.value)
+
+
+def test_raw_direction_is_the_gradient_scaled_to_length_one():
+    recorder, x = Recorder(network(3)), inputs(3, 4, 4)
+    label, ball = torch.arange(4), drq.Ball(x, 0.2, "linf")
+    search(drq.Gradient(10, direction="raw"), away_from(recorder, label), ball)
+    _, gradient = slope(away_from(network(3), label), x)
+    expected = -gradient / gradient.abs().amax(1, keepdim=True) * 2.5 * 0.2 / 10
+    torch.testing.assert_close(recorder.seen[1] - recorder.seen[0], expected)
+
+
+@every_norm
+@pytest.mark.parametrize("direction", ["steepest", "raw"])
+def test_frozen_features_do_not_steal_the_step(norm, direction):
+    """One step of full length reaches the optimum among free features, however steep a frozen one is."""
+    weight = torch.tensor([100.0, 3.0, 0.0], dtype=torch.float64)
+    ball = drq.Ball(inputs(1, 2, 3), 0.1, norm, None, torch.tensor([True, False, False]))
+    objective = toward(linear(weight), torch.tensor([1, 1]))
+    found = search(drq.Gradient(1, step=1.0, direction=direction), objective, ball)
+    torch.testing.assert_close(found.point - ball.center, torch.tensor([[0.0, 0.1, 0.0]] * 2, dtype=torch.float64))
+
+
+def test_a_feature_without_a_slope_does_not_stop_the_others():
+    def model(x: Tensor) -> Tensor:  # the slope of the root is infinite at 0
+        return torch.stack([x[:, 0].sqrt() + 4 * x[:, 1] - 2, 0 * x[:, 0]], 1)
+
+    x = torch.tensor([[0.0, 0.6]], dtype=torch.float64)
+    for norm in ("l1", "l2", "linf"):
+        decision = drq.DRQ(model, norm, 0.4, frozen=torch.tensor([True, False])).decide(x)
+        assert decision.reached.all()
+        radius, _ = drq.calibrate(model, x, norm, 0.5, frozen=torch.tensor([True, False]))
+        assert radius.item() == pytest.approx(0.1, rel=1e-3)
+
+
+def test_neighbours_differ_by_seed_and_by_draw():
+    objective, ball = problem(network(0))
+    for make in (drq.Noise, drq.InnerAttack):
+        points = [make(2, seed=s).neighbour(objective, ball, ball.center, draw) for s in (0, 1) for draw in (0, 1)]
+        again = make(2, seed=0).neighbour(objective, ball, ball.center, 0)
+        assert torch.equal(points[0], again)
+        assert not torch.equal(points[0], points[1])
+        assert not torch.equal(points[0], points[2])
+
+
+def test_nearest_works_on_inputs_made_in_inference_mode():
+    objective = drq.confident_elsewhere(network(0), torch.tensor([0, 1, 2]), 0.0)
+    expected = drq.nearest(objective, inputs(0, 3, 4), "l2").merit
+    with torch.inference_mode():
+        assert torch.equal(drq.nearest(objective, inputs(0, 3, 4), "l2").merit, expected)

@@ -221,3 +221,12 @@ def test_wrapper_is_in_the_mode_of_its_model(model):
 def test_prints_its_settings(model):
     text = repr(drq.DRQ(model, norm="linf", radius=0.1))
     assert "norm=Linf(), radius=0.1, alpha=0.5, explore=Gradient(steps=20" in text
+
+
+def test_cost_of_a_call_is_judged_at_its_threshold(model, caplog):
+    just = {"explore": drq.Gradient(1), "quantify": drq.Gradient(997)}  # 2 + 998 passes a problem
+    with caplog.at_level(logging.WARNING, logger="drq"):
+        drq.DRQ(model, "l2", 0.3, **just)._log_cost(100)
+        assert not caplog.records
+        drq.DRQ(model, "l2", 0.3, **just)._log_cost(101)
+    assert len(caplog.records) == 1
