@@ -14,13 +14,11 @@ import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
-from torch.utils.checkpoint import checkpoint
 
 from drq.adapters import Wrapper
 from drq.decision import Block, Candidates, Decision, conclude
@@ -28,9 +26,9 @@ from drq.errors import require
 from drq.inputs import check_bounds, check_radius
 from drq.minimum_norm import MinimumNorm
 from drq.norms import Bounds, Norm, as_norm
-from drq.objectives import Model, away_from, elsewhere_at, log_odds, toward
+from drq.objectives import Model, away_from, confident_elsewhere, elsewhere_at, log_odds, toward
 from drq.rows import in_order, per_row
-from drq.search import Found, Gradient, Search, check_steps, search
+from drq.search import Found, Gradient, Search, check_steps, recompute, search
 from drq.setting import Setting, prepare
 
 logger = logging.getLogger("drq")
@@ -60,12 +58,12 @@ class Calibrated:
     def search(self, setting: Setting, x: Tensor, logits: Tensor) -> Found:
         """The nearest confident point of another class; its ``merit`` is the radius, infinite where there is none."""
         label = logits.argmax(1)
-        own = log_odds(logits, label)
-        threshold = own
-        if self.confidence is not None:  # in float64, or a confidence near 1 would round to it
-            threshold = torch.full_like(own, self.confidence, dtype=torch.float64).logit().to(own)
-        unlimited = setting.ball(x, torch.full_like(own, torch.inf))
-        return setting.search(MinimumNorm(self.steps), elsewhere_at(setting.model, label, threshold), unlimited)  # Eq. 1
+        if self.confidence is None:
+            objective = elsewhere_at(setting.model, label, log_odds(logits, label))
+        else:
+            objective = confident_elsewhere(setting.model, label, self.confidence)
+        unlimited = setting.ball(x, torch.full_like(logits[:, 0], torch.inf))
+        return setting.search(MinimumNorm(self.steps), objective, unlimited)  # Eq. 1
 
 
 def calibrate(
@@ -144,7 +142,7 @@ class DRQ(Wrapper):
     ) -> None:
         super().__init__(model)
         require(callable(model), "model", "be callable", type(model).__name__, "pass a torch.nn.Module")
-        as_norm(norm)  # before the radius, so that swapped arguments are told apart
+        self.norm = as_norm(norm)  # before the radius, so that swapped arguments are told apart
         if not isinstance(radius, Calibrated):
             check_radius(radius)
         share = isinstance(alpha, int | float) and 0 <= alpha <= 1
@@ -159,9 +157,9 @@ class DRQ(Wrapper):
         known = ", ".join(map(repr, PRECISIONS))
         require(precision in PRECISIONS, "precision", f"be one of {known}", repr(precision), "'float32' is the default")
         require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
-        self.norm, self.radius, self.alpha = as_norm(norm), radius, alpha
+        self.radius, self.alpha = radius, alpha
         self.explore, self.quantify = explore, quantify
-        self.classes, self.bounds, self.frozen = classes, bounds, None if frozen is None else torch.as_tensor(frozen)
+        self.classes, self.bounds, self.frozen = classes, bounds, frozen
         self.prune, self.precision, self.chunk, self.keep_points = prune, precision, chunk, keep_points
         self._cost_was_logged = False
 
@@ -302,6 +300,4 @@ def _attached_log_odds(setting: Setting, block: Block, crowded: bool) -> Tensor:
 
     if not crowded:
         return evaluate(last, labels)
-    pieces = setting.pieces(len(last))
-    recomputed = partial(checkpoint, evaluate, use_reentrant=False, preserve_rng_state=False)
-    return torch.cat([recomputed(last[rows], labels[rows]) for rows in pieces])
+    return torch.cat([recompute(evaluate, last[rows], labels[rows]) for rows in setting.pieces(len(last))])

@@ -16,9 +16,10 @@ from drq.search import Found, Look, Search, State, check_steps, search, slope
 
 @dataclass(frozen=True)
 class _Sized(State):
-    """A point, and the radius of the ball that it was projected on."""
+    """A point, the radius of the ball that it was projected on, and the largest radius that the box leaves sense in."""
 
     radius: Tensor
+    limit: Tensor
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,9 @@ class MinimumNorm(Search):
     r"""The Fast Minimum-Norm attack: the nearest point to the centre at which the objective is at most 0.
 
     The ball shrinks by a share :math:`\gamma` after a success and grows after a failure; before the first success its radius is
-    the first-order distance to the boundary. One change makes it independent of the scale of the input: the step is a share
-    :math:`\eta` of the Euclidean length of the present perturbation (or of its first-order estimate), not of 1.
+    the first-order distance to the boundary. The step is a share :math:`\eta` of the Euclidean length of the present
+    perturbation (or of its first-order estimate), not of 1, so the search does not depend on the scale of the input; in a box
+    it follows the edges. docs/method.md lists what differs from the published attack, and why.
 
     Reference: Pintor et al., Fast minimum-norm adversarial attacks through adaptive norm constraints, NeurIPS 2021.
     """
@@ -38,7 +40,7 @@ class MinimumNorm(Search):
         check_steps("steps", self.steps)
 
     def begin(self, point: Tensor, ball: Ball) -> State:
-        return _Sized(point, torch.full_like(ball.radius, torch.inf))
+        return _Sized(point, torch.full_like(ball.radius, torch.inf), ball.farthest())
 
     def merit(self, score: Score, point: Tensor, ball: Ball) -> Tensor:
         return ball.norm.length(point - ball.center)
@@ -56,7 +58,7 @@ class MinimumNorm(Search):
         boundary = (1 + 1e-6) * (distance + _first_order(score.value, ball.norm.dual_length(gradient)))
         missed = torch.where(best < torch.inf, state.radius * (1 + gamma), boundary)
         radius = torch.where(score.admitted, torch.minimum(state.radius * (1 - gamma), best), missed)
-        radius = torch.minimum(radius, ball.farthest())
+        radius = torch.minimum(radius, state.limit)
 
         euclidean = L2()  # the step is Euclidean in every norm: the projection gives it the norm's shape
         ahead = _first_order(score.value, euclidean.dual_length(gradient))
@@ -67,7 +69,7 @@ class MinimumNorm(Search):
         lost = (best == torch.inf) & (2 * count >= self.steps)
         radius, length = torch.where(lost, torch.inf, radius), torch.where(lost, (1 + 1e-6) * ahead, length)
         point = replace(ball, radius=radius).project(state.point - per_row(length, gradient) * unit_length(gradient, euclidean))
-        return Look(score, gradient, passes=1), _Sized(point, radius)
+        return Look(score, gradient, passes=1), _Sized(point, radius, state.limit)
 
 
 def _first_order(value: Tensor, slope_length: Tensor) -> Tensor:

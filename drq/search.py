@@ -111,7 +111,7 @@ def search(
     rows = torch.arange(len(ball.center), device=ball.center.device)
     left: list[tuple[Tensor, Found]] = []
     with torch.inference_mode(False), torch.set_grad_enabled(attached and method.unroll):
-        move = partial(_recompute, method.move) if method.checkpoint and torch.is_grad_enabled() else method.move
+        move = partial(recompute, method.move) if method.checkpoint and torch.is_grad_enabled() else method.move
         origin = ball.center
         state = method.begin(origin if start is None else start, ball)
         found = Found.nothing(state.point)
@@ -150,7 +150,7 @@ def _remember(found: Found, look: Look, merit: Tensor, point: Tensor) -> Found:
     )
 
 
-_recompute = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+recompute = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)  # in the backward pass instead of storing
 
 
 def slope(objective: Objective, point: Tensor) -> tuple[Score, Tensor]:

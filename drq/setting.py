@@ -32,7 +32,7 @@ class Setting:
         return Ball(center, radius, self.norm, self.bounds, self.frozen)
 
     def search(self, method: Search, objective: Objective, ball: Ball, enough: Tensor | None = None) -> Found:
-        """:func:`drq.search.search`, never with more than ``chunk`` rows in memory: the one place that sees to it."""
+        """:func:`drq.search.search`, never with more than ``chunk`` rows at once; only unrolled searches keep their graphs."""
         parts = [
             search(method, objective[rows], ball[rows], enough=None if enough is None else enough[rows])
             for rows in self.pieces(len(ball.center))
@@ -66,6 +66,7 @@ def prepare(
     dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Setting]:
     """Check the batch and the model; return a copy of the batch inside its bounds, and the setting for it."""
+    frozen = None if frozen is None else torch.as_tensor(frozen)
     x, model = checked(x, bounds, frozen), InPrecision(model, dtype)
     facts = examine(model, x)
     return x, Setting(model, norm, bounds, frozen, facts.classes, chunk or rows_that_fit(facts, x.device))

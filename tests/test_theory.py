@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import drq
 from drq import theory
+from drq.digits import one_thread
 from drq.norms import as_norm
 
 ROOT = Path(__file__).parent.parent
@@ -27,12 +28,9 @@ STEPS = {1: 20, 2: 8}  # lattice steps a radius, by dimension
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small tensors: more threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def alone():
+    with one_thread():
+        yield
 
 
 def random_classifier(kind, dimension, seed):
