@@ -1,12 +1,15 @@
 """Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time."""
 
+from drq import threats
 from drq.adapters import FirstOutput, SingleLogit
+from drq.auto_step import AutoStep
+from drq.black_box import RayS, Square
 from drq.decision import Decision
 from drq.drq import DRQ, Calibrated, calibrate
 from drq.errors import InputError
 from drq.minimum_norm import MinimumNorm, nearest
 from drq.norms import L1, L2, Ball, Linf, Norm
-from drq.objectives import Objective, away_from, confident_elsewhere, log_odds, toward
+from drq.objectives import Objective, away_from, confident_elsewhere, dlr, favour, last_place, log_odds, margin, toward
 from drq.search import Found, Gradient, Random, Search
 from drq.smoothing import InnerAttack, Noise
 
@@ -16,6 +19,7 @@ __all__ = [
     "DRQ",
     "L1",
     "L2",
+    "AutoStep",
     "Ball",
     "Calibrated",
     "Decision",
@@ -30,12 +34,19 @@ __all__ = [
     "Norm",
     "Objective",
     "Random",
+    "RayS",
     "Search",
     "SingleLogit",
+    "Square",
     "away_from",
     "calibrate",
     "confident_elsewhere",
+    "dlr",
+    "favour",
+    "last_place",
     "log_odds",
+    "margin",
     "nearest",
+    "threats",
     "toward",
 ]

@@ -123,6 +123,34 @@ def demo(
         console.print(line, markup=False, soft_wrap=not console.is_terminal)
 
 
+@app.command()
+def threats(as_json: AsJson = False) -> None:
+    """List every attack, corruption and spatial shift, with one line on each.
+
+    In Python: drq.threats.PGD("linf", 8/255)(model, x, y).
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from drq.threats import list as entries
+
+    if as_json:
+        typer.echo(json.dumps([entry._asdict() for entry in entries()], indent=2))
+        return
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("drq.threats.", no_wrap=True)
+    shown.add_column("What it does")
+    family = None
+    for entry in entries():
+        if entry.family != family:
+            family = entry.family
+            shown.add_section()
+            shown.add_row(f"[bold]{family}[/bold]", "")
+        shown.add_row(entry.name, entry.summary)
+    Console(highlight=False).print(shown)
+
+
 @contextmanager
 def progress(quiet: bool) -> Iterator[Track]:
     """A bar with the time left on standard error; nothing where that is not a terminal."""

@@ -10,30 +10,29 @@ Quantification, ICML 2022.
 
 from __future__ import annotations
 
+import inspect
 import logging
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
 
-from drq.adapters import Wrapper
+from drq.adapters import InPrecision, Wrapper
 from drq.decision import Block, Candidates, Decision, conclude
 from drq.errors import require
 from drq.inputs import check_bounds, check_radius
 from drq.minimum_norm import MinimumNorm
-from drq.norms import Bounds, Norm, as_norm
+from drq.norms import Ball, Bounds, Norm, as_norm
 from drq.objectives import Model, away_from, confident_elsewhere, elsewhere_at, log_odds, toward
-from drq.rows import in_order, per_row
-from drq.search import Found, Gradient, Search, check_steps, recompute, search
+from drq.rows import in_order
+from drq.scores import log_robustness
+from drq.search import Found, Gradient, Search, check_steps, search
 from drq.setting import Setting, prepare
 
 logger = logging.getLogger("drq")
 
-REACHED_FLOOR, UNREACHED = -9e3, -1e4  # log-robustness is finite, and a class that was reached is above all that were not
 COSTLY = 100_000  # passes of a call from which on its cost is logged
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -112,6 +111,8 @@ class DRQ(Wrapper):
             true class out of the k.
         bounds: lowest and highest value of the input, as numbers or per feature; None for no limit.
         frozen: boolean mask of features that must not change.
+        explore_base: whether the base label is explored like every class. False reads its confidence off at x itself, which the
+            paper warns against: an attacker then only has to move x towards a boundary. An ablation.
         prune: "exact" stops searching classes that provably cannot win or come second; "none" finishes all.
         precision: in which the model runs; losses, steps and comparisons stay in the precision of x.
         chunk: rows (sample times class) searched at once; None chooses by memory.
@@ -135,6 +136,7 @@ class DRQ(Wrapper):
         classes: int | None = None,
         bounds: Bounds | None = (0.0, 1.0),
         frozen: Tensor | None = None,
+        explore_base: bool = True,
         prune: Literal["none", "exact"] = "exact",
         precision: Literal["float32", "bfloat16", "float16"] = "float32",
         chunk: int | None = None,
@@ -159,7 +161,7 @@ class DRQ(Wrapper):
         require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
         self.radius, self.alpha = radius, alpha
         self.explore, self.quantify = explore, quantify
-        self.classes, self.bounds, self.frozen = classes, bounds, frozen
+        self.classes, self.bounds, self.frozen, self.explore_base = classes, bounds, frozen, explore_base
         self.prune, self.precision, self.chunk, self.keep_points = prune, precision, chunk, keep_points
         self._cost_was_logged = False
 
@@ -167,6 +169,29 @@ class DRQ(Wrapper):
         """The settings, as they show in the printed module."""
         names = ("norm", "radius", "alpha", "explore", "quantify", "classes", "prune", "precision")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+    def variant(self, **changes: Any) -> DRQ:
+        """The same model with other settings."""
+        settings = {name: getattr(self, name) for name in inspect.signature(DRQ).parameters if name != "model"}
+        return DRQ(self.model, **(settings | changes))
+
+    def shortened(self, steps: int) -> DRQ:
+        """The same defence with searches of at most so many steps, whose scores can all be read: what an attacker follows."""
+        return self.variant(explore=self.explore.shortened(steps), quantify=self.quantify.shortened(steps), prune="none")
+
+    def most_passes(self, classes: int) -> int:
+        """Evaluations of a model with so many classes that deciding on one sample takes, at most."""
+        calibration = MinimumNorm(self.radius.steps).passes if isinstance(self.radius, Calibrated) else 0
+        return 1 + calibration + (self.classes or classes) * (self.explore.passes + self.quantify.passes)
+
+    @property
+    def classifier(self) -> Model:
+        """The model in the precision in which it is searched."""
+        return InPrecision(self.model, PRECISIONS[self.precision])
+
+    def ball(self, center: Tensor, radius: Tensor) -> Ball:
+        """Balls in the space in which it searches."""
+        return Ball(center, radius, self.norm, self.bounds, self.frozen)
 
     def decide(self, x: Tensor) -> Decision:
         """Calibrate, explore, quantify and decide for every sample of ``x`` (N, ...)."""
@@ -183,7 +208,7 @@ class DRQ(Wrapper):
         """
         differentiated = torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad
         with torch.inference_mode(False), torch.set_grad_enabled(differentiated):
-            return torch.cat([_log_robustness(setting, block, len(x)) for setting, block in self._blocks(x)])
+            return torch.cat([log_robustness(setting, block, len(x)) for setting, block in self._blocks(x)])
 
     def _blocks(self, x: Tensor) -> Iterator[tuple[Setting, Block]]:
         """Check the batch, then search it block by block."""
@@ -192,9 +217,8 @@ class DRQ(Wrapper):
         fits = self.classes is None or self.classes <= setting.classes
         require(fits, "classes", f"be at most {setting.classes}, the model's classes", self.classes, "None searches all")
         radius = None if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)
-        searched = self.classes or setting.classes
-        self._log_cost(len(x) * searched)
-        for rows in setting.pieces(len(x), size=searched):
+        self._log_cost(len(x) * self.most_passes(setting.classes))
+        for rows in setting.pieces(len(x), size=self.classes or setting.classes):
             yield setting, self._search(setting, x[rows], None if radius is None else radius[rows])
 
     def _search(self, setting: Setting, x: Tensor, radius: Tensor | None) -> Block:
@@ -217,7 +241,8 @@ class DRQ(Wrapper):
         parts = []
         for rows in setting.pieces(len(sample)):  # points of classes that are not reached are let go piece by piece
             owner, target = sample[rows], label[rows]
-            ball = setting.ball(x[owner], radius[owner])
+            at_x = (target == logits.argmax(1)[owner]) & (not self.explore_base)
+            ball = setting.ball(x[owner], torch.where(at_x, 0, radius[owner]))
             explored = search(self.explore, toward(setting.model, target), ball)  # Eq. 2 and 4
             passes = passes.index_add(0, owner, explored.passes)
             stalled = stalled.index_add(0, owner, explored.stalled)
@@ -257,47 +282,8 @@ class DRQ(Wrapper):
         found = in_order([rows.nonzero()[:, 0] for rows in (leads, rivals, dropped)], parts)
         return found, leads | (rivals & (found.value >= bar))
 
-    def _log_cost(self, problems: int) -> None:
-        passes = problems * (self.explore.passes + self.quantify.passes)
+    def _log_cost(self, passes: int) -> None:
         if passes > COSTLY and not self._cost_was_logged:
             self._cost_was_logged = True
             advice = "classes=k searches only the k likeliest classes (not safe under attack)"
             logger.warning("drq: this call takes up to %.2g passes of the model; %s", passes, advice)
-
-
-def _log_robustness(setting: Setting, block: Block, samples: int) -> Tensor:
-    """(N, C) scores of a block from a batch of so many ``samples``."""
-    with torch.no_grad():
-        decision = conclude(block)
-    candidates = block.candidates
-    crowded = samples * block.classes.shape[1] > setting.chunk
-    odds = _attached_log_odds(setting, block, crowded) if torch.is_grad_enabled() else block.log_odds
-    # The explored confidence of a class that was pruned may exceed that of the winner: the runner-up bounds it too.
-    table = candidates.table(odds, torch.full_like(block.logits, -torch.inf))
-    runner_up = table.gather(1, decision.runner_up.clamp(min=0)[:, None])[candidates.sample, 0]
-    odds = torch.where(block.complete, odds, torch.minimum(odds, runner_up))
-    scores = candidates.table(_log_confidence(odds), torch.full_like(block.logits, UNREACHED))
-    lost = (~decision.found).nonzero()[:, 0]
-    if not len(lost):
-        return scores
-    return scores.index_put((lost,), setting.model(block.x[lost]).log_softmax(1).clamp(min=REACHED_FLOOR))
-
-
-def _log_confidence(odds: Tensor) -> Tensor:
-    """Log f, bounded below; where it would round to 0 it still grows, by less than can be seen, so that its argmax is right."""
-    limit = 80.0
-    beyond = -math.exp(-limit) * limit / odds.clamp(min=limit)
-    return torch.where(odds > limit, beyond, logsigmoid(odds).clamp(min=REACHED_FLOOR))
-
-
-def _attached_log_odds(setting: Setting, block: Block, crowded: bool) -> Tensor:
-    """Log-odds at the last known point of every candidate, with its graph; recomputed when the batch does not fit at once."""
-    last = torch.where(per_row(block.complete, block.x), block.quantified.point, block.candidates.point)
-    labels = block.candidates.label
-
-    def evaluate(point: Tensor, label: Tensor) -> Tensor:
-        return log_odds(setting.model(point), label)
-
-    if not crowded:
-        return evaluate(last, labels)
-    return torch.cat([recompute(evaluate, last[rows], labels[rows]) for rows in setting.pieces(len(last))])

@@ -16,7 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from drq.errors import require
+
 Model = Callable[[Tensor], Tensor]
+TINY = 1e-12  # keeps the ratio of equal logits finite
 
 
 def log_odds(logits: Tensor, label: Tensor | None = None) -> Tensor:
@@ -40,6 +43,11 @@ class Score(NamedTuple):
     value: Tensor  # to be minimised
     admitted: Tensor  # bool: whether the point may be an answer
     log_weight: Tensor  # log of the factor that cross-entropy puts before the gradient of `value`
+
+
+def every_point(value: Tensor) -> Score:
+    """The score of an objective for which every point counts."""
+    return Score(value, torch.ones_like(value, dtype=torch.bool), torch.zeros_like(value))
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,34 @@ def toward(model: Model, label: Tensor) -> Objective:
 def away_from(model: Model, label: Tensor) -> Objective:
     """Lower the confidence in ``label``; every point counts (Eq. 3 and 5)."""
     return Objective(model, _away_from, (label,))
+
+
+def favour(model: Model, label: Tensor) -> Objective:
+    """Raise the confidence in ``label``; every point counts."""
+    return opposite(away_from(model, label))
+
+
+def margin(model: Model, label: Tensor) -> Objective:
+    """Lower the lead of ``label`` over the best other class; every point counts."""
+    return Objective(model, _margin, (label,))
+
+
+def last_place(model: Model, label: Tensor) -> Objective:
+    """Push ``label`` below every other class, out of any list of likely classes; every point counts."""
+    return Objective(model, _last_place, (label,))
+
+
+def dlr(model: Model, label: Tensor) -> Objective:
+    r"""Lower the difference of logits ratio, :math:`(z_y - \max_{j \ne y} z_j) / (z_{\pi_1} - z_{\pi_3})`; every point counts.
+
+    The ratio does not change when all logits are scaled. Reference: Croce and Hein, ICML 2020.
+    """
+    return Objective(model, _dlr, (label,))
+
+
+def dlr_toward(model: Model, label: Tensor, target: Tensor) -> Objective:
+    r"""As :func:`dlr` with one rival, :math:`(z_y - z_t) / (z_{\pi_1} - (z_{\pi_3} + z_{\pi_4}) / 2)`."""
+    return Objective(model, _dlr_toward, (label, target))
 
 
 def confident_elsewhere(model: Model, label: Tensor, confidence: float | Tensor) -> Objective:
@@ -100,10 +136,43 @@ def _toward(logits: Tensor, label: Tensor) -> Score:
 
 def _away_from(logits: Tensor, label: Tensor) -> Score:
     odds = log_odds(logits, label)
-    return Score(odds, torch.ones_like(odds, dtype=torch.bool), logsigmoid(-odds))
+    return every_point(odds)._replace(log_weight=logsigmoid(-odds))
 
 
 def _elsewhere(logits: Tensor, label: Tensor, threshold: Tensor) -> Score:
     rival = logits.scatter(1, label[:, None], -torch.inf).argmax(1)
     value = torch.maximum(log_odds(logits, label), threshold.to(logits.dtype)) - log_odds(logits, rival)
     return Score(value, (value <= 0) & (logits.argmax(1) != label), torch.zeros_like(value))
+
+
+def _of(logits: Tensor, label: Tensor) -> Tensor:
+    return logits.gather(1, label[:, None])[:, 0]
+
+
+def _lead(logits: Tensor, label: Tensor) -> Tensor:
+    return _of(logits, label) - logits.scatter(1, label[:, None], -torch.inf).amax(1)
+
+
+def _margin(logits: Tensor, label: Tensor) -> Score:
+    return every_point(_lead(logits, label))
+
+
+def _last_place(logits: Tensor, label: Tensor) -> Score:
+    return every_point(_of(logits, label) - logits.scatter(1, label[:, None], torch.inf).amin(1))
+
+
+def _dlr(logits: Tensor, label: Tensor) -> Score:
+    top = _highest(logits, 3)
+    return every_point(_lead(logits, label) / (top[:, 0] - top[:, 2] + TINY))
+
+
+def _dlr_toward(logits: Tensor, label: Tensor, target: Tensor) -> Score:
+    top = _highest(logits, 4)
+    return every_point((_of(logits, label) - _of(logits, target)) / (top[:, 0] - (top[:, 2] + top[:, 3]) / 2 + TINY))
+
+
+def _highest(logits: Tensor, count: int) -> Tensor:
+    """The highest logits, highest first."""
+    given = logits.shape[1]
+    require(given >= count, "model", f"have at least {count} classes for this loss", given, "away_from works with any number")
+    return logits.topk(count).values

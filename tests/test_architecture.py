@@ -12,17 +12,42 @@ LAYERS = [
     "errors",
     "rows",
     "seeds",
+    "progress",
     "norms",
     "objectives",
     "search",
+    "auto_step",
+    "black_box",
     "smoothing",
     "minimum_norm",
     "adapters",
     "inputs",
     "setting",
     "decision",
+    "scores",
     "drq",
     "theory",
+    "threats.threat",
+    "threats.attacks",
+    "threats.third_party",
+    "threats.target",
+    "threats.pursuit",
+    "threats.stronger",
+    "threats.red_team",
+    "threats.adaptive",
+    "threats.spatial",
+    "threats.corruptions.constants",
+    "threats.corruptions.draws",
+    "threats.corruptions.resample",
+    "threats.corruptions.noise",
+    "threats.corruptions.blur",
+    "threats.corruptions.frost",
+    "threats.corruptions.weather",
+    "threats.corruptions.digital",
+    "threats.corruptions.jpeg",
+    "threats.corruptions",
+    "threats.catalogue",
+    "threats",
     "digits",
     "demo",
     "cli",
@@ -30,29 +55,41 @@ LAYERS = [
 OUTSIDE = {"__init__", "__main__"}
 
 
+def dotted(path: Path) -> str:
+    """A file's place in the package: threats/attacks.py is threats.attacks, threats/__init__.py is threats."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+FILES = {dotted(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def source(name: str) -> str:
+    return FILES[name].read_text()
+
+
 def test_every_file_has_its_layer():
-    assert {path.stem for path in PACKAGE.glob("*.py")} - OUTSIDE == set(LAYERS)
+    assert set(FILES) - OUTSIDE == set(LAYERS)
 
 
 def test_files_import_only_from_files_above_them():
     for position, name in enumerate(LAYERS):
-        tree = ast.parse((PACKAGE / f"{name}.py").read_text())
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(source(name))):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "drq":
-                imported = node.module.split(".")[1] if "." in node.module else None
-                allowed = position > LAYERS.index("drq") if imported is None else imported in LAYERS[:position]
-                assert allowed, f"{name}.py may not import {node.module}"
+                imported = node.module.partition(".")[2]
+                allowed = imported in LAYERS[:position] if imported else position > LAYERS.index("threats")
+                assert allowed, f"{name} may not import {node.module}"
 
 
 def test_only_geometry_knows_p():
-    for name in set(LAYERS) - {"norms", "demo", "theory", "cli", "digits"}:
-        source = (PACKAGE / f"{name}.py").read_text()
-        assert ".sign()" not in source, name
-        assert "vector_norm" not in source, name
+    images = {name for name in LAYERS if name.startswith("threats.corruptions")}  # the sign of a coefficient is no direction
+    for name in set(LAYERS) - images - {"norms", "demo", "theory", "cli", "digits"}:
+        assert ".sign()" not in source(name), name
+        assert "vector_norm" not in source(name), name
 
 
 def test_one_loop_over_steps():
-    loops = [name for name in LAYERS if "range(method.steps" in (PACKAGE / f"{name}.py").read_text()]
+    loops = [name for name in LAYERS if "range(method.steps" in source(name)]
     assert loops == ["search"]
 
 

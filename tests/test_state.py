@@ -206,8 +206,8 @@ def test_costly_call_is_logged_once_and_names_the_remedy(model, caplog):
         robust.decide(torch.rand(1000, 4))
         assert not caplog.records
         drq_large = drq.DRQ(model, "l2", 0.0, explore=drq.Random(10_000), quantify=drq.Random(10_000))
-        drq_large._log_cost(100)
-        drq_large._log_cost(100)
+        for _ in range(2):
+            drq_large._log_cost(100 * drq_large.most_passes(3))
     assert len(caplog.records) == 1
     assert "classes=" in caplog.text
 
@@ -224,9 +224,31 @@ def test_prints_its_settings(model):
 
 
 def test_cost_of_a_call_is_judged_at_its_threshold(model, caplog):
-    just = {"explore": drq.Gradient(1), "quantify": drq.Gradient(997)}  # 2 + 998 passes a problem
     with caplog.at_level(logging.WARNING, logger="drq"):
-        drq.DRQ(model, "l2", 0.3, **just)._log_cost(100)
+        drq.DRQ(model)._log_cost(100_000)
         assert not caplog.records
-        drq.DRQ(model, "l2", 0.3, **just)._log_cost(101)
+        drq.DRQ(model)._log_cost(100_001)
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("radius", [0.3, drq.Calibrated(steps=10)])
+def test_most_passes_bound_what_is_spent_and_count_calibration(model, radius):
+    """Reached for certain by a class that is everywhere reached; a calibrated radius takes 11 passes more."""
+    robust = drq.DRQ(model, "l2", radius, explore=drq.Gradient(2), quantify=drq.Gradient(3), prune="none")
+    expected = 1 + (11 if isinstance(radius, drq.Calibrated) else 0) + 3 * (3 + 4)
+    assert robust.most_passes(3) == expected
+    passes = robust.decide(torch.rand(50, 4)).passes
+    assert passes.max() <= expected
+    assert robust.variant(classes=2).most_passes(3) == expected - 7
+
+
+def test_variant_changes_what_is_asked_and_nothing_else(model):
+    robust = drq.DRQ(model, "linf", 0.2, alpha=0.3, explore=drq.Gradient(9), prune="none", keep_points=True, bounds=None)
+    other = robust.variant(alpha=0.7)
+    assert (other.alpha, robust.alpha) == (0.7, 0.3)
+    assert other.model is robust.model
+    same = {name for name in vars(robust) if not name.startswith("_")} - {"alpha", "training"}
+    assert same >= {"norm", "radius", "explore", "quantify", "prune", "keep_points", "bounds", "explore_base"}
+    assert all(getattr(other, name) == getattr(robust, name) for name in same)
+    short = robust.shortened(4)
+    assert (short.explore, short.quantify, short.prune) == (drq.Gradient(4), drq.Gradient(4), "none")

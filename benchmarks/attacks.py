@@ -1,0 +1,62 @@
+"""Is our Auto-PGD as strong as the reference? Both on the same images; writes results/attacks.json.
+
+Needs the extra ``attacks``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from assets import accuracy, arguments, classifier, test_images, write
+from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
+from torch import Tensor, nn
+
+import drq
+from drq import threats
+
+RADII = {"linf": 8 / 255, "l2": 0.5}
+
+
+def reference(model: nn.Module, x: Tensor, y: Tensor, norm: str, loss: str, seed: int) -> Tensor:
+    """The point at which pyautoattack's Auto-PGD fools the model, else that of the highest loss."""
+    kind: Any = APGDAttack_targeted if loss == "dlr_targeted" else APGDAttack
+    options = {"norm": {"linf": "Linf", "l2": "L2"}[norm], "eps": RADII[norm], "n_iter": 100, "n_restarts": 1, "seed": seed}
+    extra = {"n_target_classes": 9} if loss == "dlr_targeted" else {"loss": loss}
+    with torch.no_grad():
+        points: Tensor = kind(model, device=x.device, **options, **extra).perturb(x, y)
+    return points
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--model", default="cifar10-linf")
+    parser.add_argument("--seeds", type=int, default=3, help="of the reference, whose start is random")
+    chosen = parser.parse_args()
+    model, (x, y) = (
+        classifier(chosen.assets, chosen.model, chosen.device),
+        test_images(chosen.assets, chosen.images, chosen.device),
+    )
+    rows = []
+    for norm in ("linf", "l2"):
+        ours = {
+            "ce": threats.APGD(norm, RADII[norm]),
+            "dlr": threats.APGD(norm, RADII[norm], aim=drq.objectives.dlr),
+            "dlr_targeted": threats.APGDTargeted(norm, RADII[norm]),
+        }
+        for loss, attack in ours.items():
+            began = time.monotonic()
+            own = accuracy(model, attack(model, x, y), y)
+            middle = time.monotonic()
+            theirs = [accuracy(model, reference(model, x, y, norm, loss, seed), y) for seed in range(chosen.seeds)]
+            seconds = {"ours": middle - began, "reference": (time.monotonic() - middle) / chosen.seeds}
+            row = {"norm": norm, "radius": RADII[norm], "loss": loss, "ours": own, "reference": theirs, "seconds": seconds}
+            rows.append(row)
+            print(row, flush=True)
+    record = {"model": chosen.model, "images": chosen.images, "clean": accuracy(model, x, y), "accuracy": rows}
+    write(chosen.out, "attacks", record)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Everything that inputs are threatened with: attacks, corruptions, movements. Each is called as ``threat(model, x, y)``."""
+
+from drq.threats.adaptive import Differentiated, EndToEnd, Manipulation
+from drq.threats.attacks import APGD, PGD, APGDTargeted, LastPlace, PGDAttack, PGDNoise, RandomNoise, RaySAttack, SquareAttack
+from drq.threats.catalogue import Entry, list
+from drq.threats.corruptions import Corruption
+from drq.threats.pursuit import Pursuit, Standing
+from drq.threats.red_team import Chain, RedTeam
+from drq.threats.spatial import Rotation, Translation
+from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Halfway, ScoreBased, Transfer
+from drq.threats.target import Target
+from drq.threats.third_party import AutoAttack, Foolbox, ensemble
+from drq.threats.threat import Attack, BallThreat, Shifted, Threat
+
+__all__ = [
+    "APGD",
+    "PGD",
+    "APGDTargeted",
+    "Attack",
+    "AutoAttack",
+    "BallThreat",
+    "Chain",
+    "Corruption",
+    "DecisionBased",
+    "Differentiated",
+    "EndToEnd",
+    "Entry",
+    "Envelope",
+    "FewerSteps",
+    "Foolbox",
+    "Halfway",
+    "LastPlace",
+    "Manipulation",
+    "PGDAttack",
+    "PGDNoise",
+    "Pursuit",
+    "RandomNoise",
+    "RaySAttack",
+    "RedTeam",
+    "Rotation",
+    "ScoreBased",
+    "Shifted",
+    "SquareAttack",
+    "Standing",
+    "Target",
+    "Threat",
+    "Transfer",
+    "Translation",
+    "ensemble",
+    "list",
+]

@@ -1,0 +1,242 @@
+"""Attacks on a static model: each is one search for a worse point within the ball.
+
+They do not stop at the first success but go on to the end, since a defence is harder to fool than the model that it wraps:
+what they bring back is the point at which their aim is met best. Given a defence as ``model``, they attack its scores.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from drq.auto_step import AutoStep
+from drq.black_box import RayS, Square
+from drq.errors import require
+from drq.norms import Ball, Linf
+from drq.objectives import Model, Objective, Score, away_from, dlr_toward, last_place, margin
+from drq.rows import per_row
+from drq.search import Found, Gradient, Random, Search, Smoothing, check_steps, search
+from drq.seeds import generator
+from drq.setting import Setting
+from drq.smoothing import InnerAttack, Noise
+from drq.threats.threat import Attack, Shifted
+
+Aim = Callable[[Model, Tensor], Objective]
+
+
+@dataclass(frozen=True)
+class SearchAttack(Attack):
+    """An attack that is one search; the part that PGD and its relatives share.
+
+    Args:
+        norm, radius, bounds, frozen, chunk: see :class:`drq.threats.BallThreat`.
+        aim: what is minimised, given the model and ``y``: ``drq.away_from`` for the cross-entropy, ``drq.dlr``, ``drq.margin``.
+            A targeted attack is ``drq.favour``, with the target as ``y``.
+        restarts: searches, the first from the sample itself and the others from random points; the best is kept.
+        seed: of those points, which all samples share.
+    """
+
+    aim: Aim = field(default=away_from, kw_only=True)
+    restarts: int = field(default=1, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_steps("restarts", self.restarts, "1 is a single search")
+        assert self.method.passes > 0  # its own checks run when it is made
+
+    @property
+    @abstractmethod
+    def method(self) -> Search:
+        """The search."""
+
+    @property
+    def passes(self) -> int:
+        """Evaluations of the model for one sample."""
+        return self.restarts * self.method.passes
+
+    def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
+        objective, ball = self.aim(setting.model, y), self.ball(x)
+        starts = [None, *(ball.sample(generator(self.seed, restart)) for restart in range(1, self.restarts))]
+        return best_of([search(self.method, objective, ball, start=start) for start in starts])
+
+
+def best_of(tries: list[Found]) -> Shifted:
+    """The best point of several searches for the same."""
+    best = torch.stack([each.merit for each in tries]).argmin(0)
+    points = torch.stack([each.point for each in tries])
+    return Shifted(points[best, torch.arange(len(best), device=best.device)], torch.stack([each.passes for each in tries]).sum(0))
+
+
+@dataclass(frozen=True)
+class PGD(SearchAttack):
+    """Projected gradient descent (Madry et al. 2018).
+
+    Args:
+        steps: number of steps.
+        step: length of a step, as a multiple of radius / steps.
+        smooth: None, or what gradients are averaged over.
+
+    >>> model = torch.nn.Linear(2, 2, bias=False).eval()
+    >>> _ = model.weight.data.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    >>> PGD("linf", 0.1)(model, torch.tensor([[0.5, 0.25]]), torch.tensor([0]))
+    tensor([[0.4000, 0.3500]])
+    """
+
+    steps: int = 100
+    step: float = field(default=2.5, kw_only=True)
+    smooth: Smoothing | None = field(default=None, kw_only=True)
+
+    @property
+    def method(self) -> Search:
+        return Gradient(self.steps, self.step, smooth=self.smooth)
+
+
+@dataclass(frozen=True)
+class PGDNoise(PGD):
+    """The paper's adaptive attack PGD_noise: every gradient is a weighted average over 10 noisy points.
+
+    Args:
+        smooth: the noise, drawn from a ball of the attack's own radius around the present point.
+    """
+
+    smooth: Smoothing | None = field(default=Noise(10), kw_only=True)
+
+
+@dataclass(frozen=True)
+class PGDAttack(PGD):
+    """The paper's adaptive attack PGD_attack: every gradient is a weighted average over 4 points that PGD-7 made worse for it.
+
+    Args:
+        smooth: the inner attacks, within a ball of the attack's own radius around the present point.
+    """
+
+    smooth: Smoothing | None = field(default=InnerAttack(4, steps=7), kw_only=True)
+
+
+@dataclass(frozen=True)
+class APGD(SearchAttack):
+    """Auto-PGD (Croce and Hein 2020): gradient descent that chooses its own step; with ``aim=drq.dlr`` it is APGD-DLR.
+
+    In l1 a step moves a single feature, which is weaker than the published l1 variant.
+    """
+
+    steps: int = 100
+
+    @property
+    def method(self) -> Search:
+        return AutoStep(self.steps)
+
+
+@dataclass(frozen=True)
+class APGDTargeted(Attack):
+    """Auto-PGD on the targeted DLR loss, towards each of the likeliest wrong classes; the point with the smallest lead is kept.
+
+    Args:
+        steps: of each search.
+        targets: how many classes; fewer where the model has fewer.
+        first: how many of the likeliest to leave out.
+    """
+
+    steps: int = 100
+    targets: int = field(default=9, kw_only=True)
+    first: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_steps("steps", self.steps)
+        check_steps("targets", self.targets, "9 is AutoAttack's number")
+
+    @property
+    def passes(self) -> int:
+        """Evaluations of the model for one sample, where it has enough classes."""
+        return self.targets * (AutoStep(self.steps).passes + 1) + 1
+
+    def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
+        rivals = setting.model(x).scatter(1, y[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
+        ranks = range(self.first, min(self.first + self.targets, setting.classes - 1))
+        require(len(ranks) > 0, "first", f"lie below {setting.classes - 1}, the wrong classes", self.first, "0 is the likeliest")
+        tries = []
+        for rank in ranks:
+            found = search(AutoStep(self.steps), dlr_toward(setting.model, y, rivals[:, rank]), self.ball(x))
+            lead = margin(setting.model, y)(found.point).value
+            tries.append(Found(found.point, lead, lead, found.passes + 1, found.stalled))
+        shifted = best_of(tries)
+        return Shifted(shifted.x, shifted.passes + 1)
+
+
+@dataclass(frozen=True)
+class LastPlace(APGD):
+    """Push the true class to the last logit: why DRQ on the ``classes=k`` likeliest classes is not safe under attack."""
+
+    aim: Aim = field(default=last_place, kw_only=True)
+
+
+@dataclass(frozen=True)
+class RandomNoise(SearchAttack):
+    """Uniform random points of the ball, of which the worst is kept (Section 5.3 of the paper).
+
+    Args:
+        draws: points; all samples share them.
+    """
+
+    draws: int = 1000
+
+    @property
+    def method(self) -> Search:
+        return Random(self.draws, self.seed)
+
+
+@dataclass(frozen=True)
+class SquareAttack(SearchAttack):
+    """Random squares, from scores alone (Andriushchenko et al. 2020); on a defence it runs through the whole of it.
+
+    Args:
+        queries: evaluations of the model.
+    """
+
+    queries: int = 5000
+    aim: Aim = field(default=margin, kw_only=True)
+
+    @property
+    def method(self) -> Search:
+        return Square(self.queries, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class RaySAttack(Attack):
+    """Directions in which the label changes soonest, from labels alone (Chen and Gu 2020); linf only.
+
+    Args:
+        queries: evaluations of the model.
+    """
+
+    queries: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.norm == Linf(), "norm", "be linf for RayS", self.norm, "SquareAttack works in every norm")
+        assert RayS(self.queries).passes > 0  # its own checks run when it is made
+
+    def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
+        found = search(RayS(self.queries), mislabelled(setting.model, y), self.ball(x))
+        return Shifted(within_reach(found, self.ball(x)), found.passes)
+
+
+def mislabelled(model: Model, label: Tensor) -> Objective:
+    """Any other class than ``label``; nothing but the argmax of the scores is read."""
+
+    def measure(logits: Tensor, label: Tensor) -> Score:
+        wrong = logits.argmax(1) != label
+        return Score(-wrong.to(logits.dtype), wrong, torch.zeros_like(logits[:, 0]))
+
+    return Objective(model, measure, (label,))
+
+
+def within_reach(found: Found, ball: Ball) -> Tensor:
+    """What a search beyond the ball brought back, moved into it; the centre where it found nothing."""
+    return torch.where(per_row(found.admitted, found.point), ball.project(found.point), ball.center)

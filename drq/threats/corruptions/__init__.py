@@ -1,0 +1,96 @@
+"""The 15 common corruptions of CIFAR-10-C and ImageNet-C, on torch alone, for images of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from drq.errors import require
+from drq.objectives import Model
+from drq.threats.corruptions.blur import defocus_blur, glass_blur, motion_blur, zoom_blur
+from drq.threats.corruptions.constants import KINDS, SEVERITIES, TABLE, constants
+from drq.threats.corruptions.digital import elastic_transform, pixelate
+from drq.threats.corruptions.draws import Draws
+from drq.threats.corruptions.frost import check_photographs, drawn, frost, photographed
+from drq.threats.corruptions.jpeg import jpeg_compression
+from drq.threats.corruptions.noise import gaussian_noise, impulse_noise, shot_noise
+from drq.threats.corruptions.weather import brightness, contrast, fog, snow
+from drq.threats.threat import Shifted, Threat
+
+__all__ = ["DESCRIPTIONS", "KINDS", "Corruption"]
+
+DESCRIPTIONS = {kind: entry.description for kind, entry in TABLE.items()}
+FIXED: dict[str, Callable[..., Tensor]] = {
+    each.__name__: each for each in (defocus_blur, zoom_blur, brightness, contrast, pixelate, jpeg_compression)
+}
+RANDOM: dict[str, Callable[..., Tensor]] = {
+    each.__name__: each
+    for each in (gaussian_noise, shot_noise, impulse_noise, glass_blur, motion_blur, snow, frost, fog, elastic_transform)
+}
+PIECE = {"cpu": 2**18, "cuda": 2**24}  # values corrupted at once: what the caches of a processor, the memory of a GPU hold
+
+
+@dataclass(frozen=True)
+class Corruption(Threat):
+    """A common corruption of images (N, 1 or 3, H, W) in [0, 1]; it looks at neither model nor labels.
+
+    Args:
+        kind: one of ``KINDS``.
+        severity: from 1, the mildest, to 5.
+        seed: random numbers belong to it and to the sample's index, not to the severity.
+        photographs: folder with the six photographs of frost; None draws the ice.
+
+    >>> fog = Corruption("fog", severity=3)
+    >>> fog(None, torch.rand(2, 3, 32, 32), None).shape
+    torch.Size([2, 3, 32, 32])
+    """
+
+    kind: str
+    severity: int = 5
+    seed: int = field(default=0, kw_only=True)
+    photographs: str | Path | None = field(default=None, kw_only=True)
+    bounds = (0.0, 1.0)  # not a setting: the constants are for images in this range
+
+    def __post_init__(self) -> None:
+        near = get_close_matches(str(self.kind), KINDS, 1, 0.0)[0]
+        require(self.kind in KINDS, "kind", f"be one of {', '.join(KINDS)}", repr(self.kind), f"the nearest is {near!r}")
+        whole = isinstance(self.severity, int) and not isinstance(self.severity, bool) and self.severity in SEVERITIES
+        require(whole, "severity", "be a whole number from 1 to 5", repr(self.severity), "1 is the mildest, 5 the strongest")
+        whole = isinstance(self.seed, int) and not isinstance(self.seed, bool)
+        require(whole, "seed", "be a whole number", repr(self.seed), "0 is the default")
+        if self.photographs is not None:
+            named = isinstance(self.photographs, str | Path)
+            require(named, "photographs", "be a folder or None", repr(self.photographs), "None draws the ice")
+            check_photographs(Path(self.photographs))
+
+    def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
+        """Corrupt a batch, so many images at a time."""
+        image = x.dim() == 4 and x.shape[1] in (1, 3) and min(x.shape[2:]) > 0
+        remedy = "corruptions know grey and RGB images, channels first"
+        require(image, "x", "be images of shape (N, 1 or 3, height, width)", f"shape {tuple(x.shape)}", remedy)
+        count = max(PIECE.get(x.device.type, PIECE["cuda"]) // x[0].numel(), 1)
+        pieces = [slice(start, start + count) for start in range(0, len(x), count)]
+        parts = [self._corrupted(x[piece], index[piece]).clamp(0, 1) for piece in pieces]
+        return Shifted(torch.cat(parts), torch.zeros(len(x), dtype=torch.long, device=x.device))
+
+    def _corrupted(self, x: Tensor, index: Tensor) -> Tensor:
+        settings = constants(self.kind, self.severity, min(x.shape[-2:]))
+        if self.kind in FIXED:
+            return FIXED[self.kind](x, **settings)
+        draws = Draws(self.seed, index, KINDS.index(self.kind), x)
+        if self.kind == "frost":
+            return frost(x, draws, drawn() if self.photographs is None else photographed(Path(self.photographs)), **settings)
+        return RANDOM[self.kind](x, draws, **settings)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The name and every setting, made of what JSON knows; for frost also where its texture comes from."""
+        settings = super().record | {"photographs": None if self.photographs is None else str(self.photographs)}
+        texture = "procedural" if self.photographs is None else "photographs"
+        return settings | ({"texture": texture} if self.kind == "frost" else {})

@@ -1,0 +1,161 @@
+"""What an attack on a defence is: it goes on from the best point that others found, and the defence's own verdict counts."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from drq.errors import require
+from drq.norms import Ball
+from drq.objectives import Model
+from drq.progress import Tell, silent
+from drq.rows import in_order, per_row
+from drq.threats.target import Target, Verdict
+from drq.threats.threat import BallThreat, Shifted
+
+logger = logging.getLogger("drq")
+
+ITSELF, NONE = -1, -2  # in place of the number of a member: the sample itself, nobody
+FEW = 50  # samples of a dataset, its first, on which a chain runs its costliest members
+
+
+@dataclass(frozen=True, eq=False)
+class Standing(Shifted):
+    """How N samples stand: the best point found so far, and what the defence says about it."""
+
+    fooled: Tensor  # (N,) bool: the defence is wrong at x
+    static_by: Tensor  # (N,) the member that first fooled the static model; -1 for the sample itself, -2 for none
+    lead: Tensor  # (N,) of the true class over the best other, in the defence
+    rivals: Tensor  # (N, C - 1) wrong classes, the most dangerous first
+    radius: Tensor  # (N,) in which a DRQ looks around
+    by: Tensor  # (N,) which member of the chain found the point; -1 for the sample itself
+
+    @property
+    def static_fooled(self) -> Tensor:
+        """(N,) bool: the static model was wrong at some point that was tried."""
+        return self.static_by > NONE
+
+    @classmethod
+    def at(cls, x: Tensor, verdict: Verdict, by: int, passes: float) -> Standing:
+        """At points that this member found."""
+        spent = torch.full_like(verdict.lead, passes, dtype=torch.float64)
+        finder = torch.full_like(verdict.radius, by, dtype=torch.long)
+        static_by = torch.where(verdict.static_fooled, finder, NONE)
+        return cls(x, spent, verdict.fooled, static_by, verdict.lead, verdict.rivals, verdict.radius, finder)
+
+    def challenged(self, new: Standing) -> Standing:
+        """The better of the present and the new points; one that fools the defence is not given up for one that does not."""
+        better = (new.fooled & ~self.fooled) | ((new.fooled == self.fooled) & (new.lead < self.lead))
+        columns = {name: torch.where(per_row(better, old), getattr(new, name), old) for name, old in vars(self).items()}
+        columns["passes"] = self.passes + new.passes
+        columns["static_by"] = torch.where(self.static_fooled, self.static_by, new.static_by)
+        return replace(self, **columns)
+
+
+@dataclass(frozen=True)
+class Pursuit(BallThreat):
+    """An attack on a defence, as :class:`drq.threats.Target` describes one; the part that all of them share.
+
+    Alone it starts at the sample; in a :class:`drq.threats.Chain` it goes on from the best point so far.
+    """
+
+    follows_static: ClassVar[bool] = False  # it attacks the static model alone: its points then count against that, too
+    costly: ClassVar[bool] = False  # a chain runs it on the first samples of a dataset only
+
+    @abstractmethod
+    def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
+        """One new point for every sample."""
+
+    @abstractmethod
+    def cost(self, target: Target, x: Tensor) -> int:
+        """The most passes that this takes for a sample such as those of ``x``; the verdict comes on top."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the model that one sample takes at once."""
+        return 1
+
+    @property
+    def title(self) -> str:
+        """What it is called in a report."""
+        return type(self).__name__
+
+    def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
+        return hunt(self, (self,), model, x, y, index)
+
+
+def hunt(
+    attack: BallThreat,
+    members: Sequence[Pursuit],
+    model: nn.Module | Model | None,
+    x: Tensor,
+    y: Tensor | None,
+    index: Tensor,
+    budget: float = float("inf"),
+    tell: Tell = silent,
+) -> Standing:
+    """Run the members one after the other, on a piece of the batch at a time; ``attack`` says where and how much at once."""
+    require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model).__name__, "wrap it in a module")
+    assert isinstance(model, nn.Module)
+    target = Target(model)
+    x, y, setting = attack.prepared(target.static, x, y)
+    verdict_cost = target.verdict_cost(x[:1])
+    costs = [member.cost(target, x[:1]) + verdict_cost for member in members]
+    affordable = within(budget - verdict_cost, costs)
+    left_out = [member.title for number, member in enumerate(members) if number not in affordable]
+    if left_out:
+        logger.warning("drq: %g passes an image do not suffice for %s: not run", budget, ", ".join(left_out))
+    parts, pieces = [], setting.pieces(len(x), size=max(member.rows for member in members))
+    for number, rows in enumerate(pieces):
+        tell(number / len(pieces), f"samples {rows.start + 1} to {rows.stop}")
+        standing = _begin(target, x[rows], y[rows])
+        done = verdict_cost
+        for which in affordable:
+            share = done / (verdict_cost + sum(costs[each] for each in affordable))
+            tell((number + share) / len(pieces), members[which].title)
+            standing = _advance(members[which], which, target, attack.ball(x[rows]), y[rows], index[rows], standing)
+            done += costs[which]
+        parts.append(standing)
+    tell(1.0, "done")
+    return parts[0].joined(parts[1:])
+
+
+def within(budget: float, costs: Sequence[int]) -> list[int]:
+    """Which entries fit, first come first served.
+
+    >>> within(10, [4, 7, 5])
+    [0, 2]
+    """
+    chosen: list[int] = []
+    for number, cost in enumerate(costs):
+        if cost <= budget:
+            chosen.append(number)
+            budget -= cost
+    return chosen
+
+
+def _begin(target: Target, x: Tensor, y: Tensor) -> Standing:
+    with target.metered() as meter:
+        verdict = target.judge(x, y)
+    return Standing.at(x, verdict, ITSELF, meter.rows / len(x))
+
+
+def _advance(member: Pursuit, number: int, target: Target, ball: Ball, y: Tensor, index: Tensor, standing: Standing) -> Standing:
+    """Run one member on the samples that still stand; its passes are shared among them."""
+    stands = ~standing.fooled | (~standing.static_fooled & member.follows_static)
+    if member.costly:
+        stands &= (index < FEW).to(stands.device)
+    if not stands.any():
+        return standing
+    rows, others = stands.nonzero()[:, 0], (~stands).nonzero()[:, 0]
+    with target.metered() as meter:
+        points = ball[rows].project(member.pursue(target, ball[rows], y[rows], standing[rows]))
+        verdict = target.judge(points, y[rows])
+    challenged = standing[rows].challenged(Standing.at(points, verdict, number, meter.rows / len(rows)))
+    return in_order([rows, others], [challenged, standing[others]])

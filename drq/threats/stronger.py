@@ -1,0 +1,169 @@
+"""Attacks on a defence that are stronger than the paper's: they follow the defence itself, or carry over what fools its model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor
+
+from drq.auto_step import AutoStep
+from drq.black_box import RayS, Square
+from drq.errors import require
+from drq.norms import Ball, Linf
+from drq.objectives import Objective, margin
+from drq.search import check_steps, search
+from drq.threats.attacks import APGD, APGDTargeted, SearchAttack, mislabelled, within_reach
+from drq.threats.pursuit import Pursuit, Standing
+from drq.threats.target import Target
+
+Static = SearchAttack | APGDTargeted  # attacks that know their cost
+
+
+@dataclass(frozen=True)
+class Transfer(Pursuit):
+    """Hand over what an attack on the static model finds: the point that it likes least, not the first that fools it.
+
+    Args:
+        attack: on the static model, in the same norm and radius.
+    """
+
+    attack: Static
+
+    follows_static: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        same = self.attack.norm == self.norm and self.attack.radius == self.radius
+        require(same, "attack", "have the norm and the radius of the transfer", self.attack, "give both the same")
+
+    @property
+    def title(self) -> str:
+        aim = f" {self.attack.aim.__name__}" if isinstance(self.attack, APGD) else ""
+        return f"Transfer({type(self.attack).__name__}{aim})"
+
+    def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
+        return self.attack(target.static, ball.center, y)
+
+    def cost(self, target: Target, x: Tensor) -> int:
+        return self.attack.passes
+
+
+@dataclass(frozen=True)
+class Envelope(Pursuit):
+    """Raise the robustness of one rival and lower that of the true class, as a shortened DRQ would find them.
+
+    The gradients of both classes are taken at their quantified points and moved to the input, as if the inner searches always
+    went the same way (the envelope rule). On another defence it follows the scores of its shortened version: BPDA through
+    fewer steps.
+
+    Args:
+        steps: of the attack.
+        inner: steps of each search of the defence; several lengths are followed at once.
+        rank: which rival, 0 for the most dangerous.
+    """
+
+    steps: int = 100
+    inner: tuple[int, ...] = field(default=(7,), kw_only=True)
+    rank: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_steps("steps", self.steps)
+        for each in self.inner:
+            check_steps("inner", each)
+        require(self.rank >= 0, "rank", "be at least 0", self.rank, "0 is the most dangerous rival")
+
+    @property
+    def rows(self) -> int:
+        return 2 * len(self.inner)  # the true class and the rival, in every version
+
+    @property
+    def title(self) -> str:
+        through = "+".join(map(str, self.inner))
+        return f"{type(self).__name__}(rival {self.rank + 1}, {self.steps} steps through {through})"
+
+    def contest(self, target: Target, y: Tensor, standing: Standing) -> Objective:
+        """Bring the true class below the rival."""
+        rival = standing.rivals[:, min(self.rank, standing.rivals.shape[1] - 1)]
+        return target.contest(y, rival, standing.radius, *self.inner)
+
+    def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
+        return search(AutoStep(self.steps), self.contest(target, y, standing), ball, start=standing.x).point
+
+    def cost(self, target: Target, x: Tensor) -> int:
+        return AutoStep(self.steps).passes * target.contest_cost(x, *self.inner)
+
+
+@dataclass(frozen=True)
+class Halfway(Envelope):
+    """Fool what the defence thinks on its way as well: its searches after few steps, all followed at once."""
+
+    steps: int = 50
+    inner: tuple[int, ...] = field(default=(1, 3, 7), kw_only=True)
+
+
+@dataclass(frozen=True)
+class FewerSteps(Pursuit):
+    """Follow the scores of the defence cut down to fewer steps, against all classes at once: BPDA, for any defence.
+
+    Args:
+        steps: of the attack.
+        inner: steps of each search of the defence.
+    """
+
+    steps: int = 40
+    inner: int = field(default=5, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_steps("steps", self.steps)
+        check_steps("inner", self.inner)
+
+    def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
+        return search(AutoStep(self.steps), margin(target.scores(self.inner), y), ball, start=standing.x).point
+
+    def cost(self, target: Target, x: Tensor) -> int:
+        return AutoStep(self.steps).passes * target.scores_cost(x, self.inner)
+
+
+@dataclass(frozen=True)
+class ScoreBased(Pursuit):
+    """Square on the scores of the whole defence.
+
+    Args:
+        queries: evaluations of the defence.
+    """
+
+    queries: int = 100
+
+    costly: ClassVar[bool] = True
+
+    def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
+        return search(Square(self.queries), margin(target.scores(), y), ball, start=standing.x).point
+
+    def cost(self, target: Target, x: Tensor) -> int:
+        return Square(self.queries).passes * target.scores_cost(x)
+
+
+@dataclass(frozen=True)
+class DecisionBased(Pursuit):
+    """RayS on the labels of the whole defence; linf only.
+
+    Args:
+        queries: evaluations of the defence.
+    """
+
+    queries: int = 100
+
+    costly: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.norm == Linf(), "norm", "be linf for RayS", self.norm, "ScoreBased works in every norm")
+
+    def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
+        return within_reach(search(RayS(self.queries), mislabelled(target.labels, y), ball), ball)
+
+    def cost(self, target: Target, x: Tensor) -> int:
+        return RayS(self.queries).passes * target.verdict_cost(x)

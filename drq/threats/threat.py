@@ -1,0 +1,144 @@
+"""What a threat is: a frozen dataclass that turns inputs into harder ones, ``threat(model, x, y, index=...) -> x'``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from drq.errors import require
+from drq.inputs import check_bounds, check_radius, checked
+from drq.norms import Ball, Bounds, Norm, as_norm
+from drq.objectives import Model
+from drq.rows import Rows
+from drq.setting import Setting, prepare
+
+
+@dataclass(frozen=True, eq=False)
+class Shifted(Rows):
+    """What a threat made of N samples. Indexing selects samples."""
+
+    x: Tensor  # (N, ...) the harder inputs
+    passes: Tensor  # (N,) evaluations of the model that it took
+
+
+class Threat(ABC):
+    """A way in which inputs get harder: an attack, a corruption, a movement.
+
+    Calling it never changes the model, the labels or any global state, and what it makes of a sample does not depend on the
+    rest of the batch: randomness belongs to the seed, or to the seed and the sample's ``index``. Third-party attacks that draw
+    by the shape of the batch say so in ``batch_dependent``.
+    """
+
+    batch_dependent: ClassVar[bool] = False
+    bounds: Bounds | None
+
+    def __call__(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, *, index: Tensor | None = None) -> Tensor:
+        """The harder inputs (N, ...).
+
+        Args:
+            model: the classifier under threat; None will do for what does not look at it.
+            x: (N, ...) inputs within the bounds.
+            y: (N,) true labels; None will do for what does not look at them.
+            index: (N,) positions in the dataset, to which randomness belongs; 0, 1, 2, ... when None.
+        """
+        return self.run(model, x, y, index=index).x
+
+    def run(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, *, index: Tensor | None = None) -> Shifted:
+        """As calling it, with what was counted on the way."""
+        x = checked(x, self.bounds, None)
+        require(len(x) > 0, "x", "have at least one sample", f"shape {tuple(x.shape)}", "leave empty batches out")
+        if y is not None:
+            y = check_labels("y", y, x)
+        index = torch.arange(len(x)) if index is None else check_labels("index", index, x).cpu()
+        with torch.inference_mode(False), torch.no_grad():
+            return self.shift(model, x, y, index)
+
+    @abstractmethod
+    def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
+        """What :meth:`run` does once its arguments are checked; gradients are off."""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The name and every setting, made of what JSON knows."""
+        settings = {each.name: plain(getattr(self, each.name)) for each in fields(self) if each.compare}  # type: ignore[arg-type]
+        return {"threat": type(self).__name__, "batch_dependent": self.batch_dependent} | settings
+
+
+def check_labels(name: str, values: Tensor, x: Tensor) -> Tensor:
+    """One whole number of at least 0 for every row of ``x``, on its device."""
+    given = f"{values.dtype} of shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+    whole = isinstance(values, Tensor) and not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+    valid = whole and values.shape == x.shape[:1] and bool((values >= 0).all())
+    require(valid, name, f"be a tensor of {len(x)} whole numbers of at least 0", given, "give one for each sample of x")
+    return values.to(x.device, torch.long)
+
+
+def plain(value: object) -> Any:
+    """A setting as JSON knows it."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return value.__name__ if isinstance(value, Callable) and hasattr(value, "__name__") else repr(value)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class BallThreat(Threat):
+    """A threat within a ball around every sample; the part that all attacks share.
+
+    Args:
+        norm: "linf", "l2", "l1" or a :class:`drq.Norm`.
+        radius: of the ball; 0 changes nothing.
+        bounds: lowest and highest value of the input, as numbers or per feature; None for no limit.
+        frozen: boolean mask of features that must not change.
+        chunk: rows attacked at once; None chooses by memory.
+    """
+
+    norm: str | Norm
+    radius: float
+    bounds: Bounds | None = field(default=(0.0, 1.0), kw_only=True)
+    frozen: Tensor | None = field(default=None, kw_only=True)
+    chunk: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "norm", as_norm(self.norm))
+        check_radius(self.radius)
+        check_bounds(self.bounds)
+        require(self.chunk is None or self.chunk >= 1, "chunk", "be None or at least 1", self.chunk, "None chooses by memory")
+
+    def prepared(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Setting]:
+        """The batch and its labels, checked against the model, and the setting for them."""
+        assert isinstance(self.norm, Norm)
+        require(callable(model), "model", "be callable", type(model).__name__, "an attack needs the classifier that it attacks")
+        require(y is not None, "y", "be a tensor of labels", "None", "an attack needs the true labels")
+        assert model is not None
+        assert y is not None
+        x, setting = prepare(model, x, self.norm, self.bounds, self.frozen, self.chunk)
+        known = int(y.max()) < setting.classes
+        require(known, "y", f"lie below {setting.classes}, the model's classes", int(y.max()), "check the order of classes")
+        return x, y, setting
+
+    def ball(self, x: Tensor) -> Ball:
+        """Where the attack may go."""
+        return Ball(x, self.radius, self.norm, self.bounds, self.frozen)
+
+
+@dataclass(frozen=True)
+class Attack(BallThreat):
+    """An attack on the scores of the model that it is given, piece by piece."""
+
+    def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
+        x, y, setting = self.prepared(model, x, y)
+        parts = [self.attack(setting, x[rows], y[rows], index[rows]) for rows in setting.pieces(len(x))]
+        return parts[0].joined(parts[1:])
+
+    @abstractmethod
+    def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
+        """Attack one piece of the batch, which fits in memory."""
