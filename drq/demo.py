@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import affine_grid, grid_sample
 
 from drq.digits import TEST_IMAGES, Recipe, Track, one_thread, split, trained, untracked
 from drq.drq import DRQ
 from drq.errors import require
-from drq.norms import Ball
-from drq.objectives import away_from, log_odds
+from drq.objectives import Model, log_odds
 from drq.rows import Rows
-from drq.search import Gradient, search
 from drq.seeds import generator
+from drq.threats import PGD, Rotation, Shifted, Threat, Translation
 
 BATCH = 25  # images between two moves of the progress bar
 
@@ -32,56 +29,28 @@ ATTACK_STEPS = 50  # of PGD, at the training radius
 METHODS = {"standard": "Standard", "linf": "DRQ linf", "l2": "DRQ l2"}
 
 
-class Batch(NamedTuple):
-    """Some test images, each with random numbers of its own, so that they do not depend on the rest of the batch."""
-
-    x: Tensor
-    y: Tensor
-    generators: list[torch.Generator]
-
-
-def noise(batch: Batch) -> Tensor:
+@dataclass(frozen=True)
+class Noise(Threat):
     """Independent Gaussian noise on every pixel."""
-    draws = [torch.randn(batch.x.shape[1:], generator=each) for each in batch.generators]
-    return (batch.x + NOISE * torch.stack(draws)).clamp(0, 1)
+
+    seed: int
+    deviation: float = NOISE
+    bounds = (0.0, 1.0)
+
+    def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
+        """Add it; every image has draws of its own."""
+        draws = [torch.randn(x.shape[1:], generator=generator(self.seed, int(each))) for each in index]
+        return Shifted((x + self.deviation * torch.stack(draws)).clamp(0, 1), torch.zeros(len(x)))
 
 
-def _uniform(batch: Batch, count: int) -> Tensor:
-    return torch.stack([torch.rand(count, generator=each) for each in batch.generators]) * 2 - 1
-
-
-def _warp(x: Tensor, angle: Tensor, offset: Tensor) -> Tensor:
-    """Rotate by ``angle`` (N,) in radians and move by ``offset`` (N, 2), where 2 is the side of the image."""
-    turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], 1).reshape(-1, 2, 2)
-    grid = affine_grid(torch.cat([turn, offset[:, :, None]], 2), list(x.shape), align_corners=False)
-    return grid_sample(x, grid, align_corners=False).clamp(0, 1)
-
-
-def rotation(batch: Batch) -> Tensor:
-    """A random angle."""
-    angle = _uniform(batch, 1)[:, 0] * math.radians(ROTATION)
-    return _warp(batch.x, angle, torch.zeros(len(angle), 2))
-
-
-def translation(batch: Batch) -> Tensor:
-    """A random offset along both sides."""
-    offset = _uniform(batch, 2) * TRANSLATION * 2 / batch.x.shape[-1]
-    return _warp(batch.x, torch.zeros(len(offset)), offset)
-
-
-def attack(model: nn.Module, radius: float, batch: Batch) -> Tensor:
-    """PGD on the model alone: DRQ is not attacked, the images are handed over."""
-    return search(Gradient(ATTACK_STEPS), away_from(model, batch.y), Ball(batch.x, radius, "linf", bounds=(0, 1))).point
-
-
-def shifts(model: nn.Module, radius: float) -> dict[str, Callable[[Batch], Tensor]]:
-    """What happens to the images, by name."""
+def shifts(radius: float, seed: int) -> dict[str, Threat | None]:
+    """What happens to the images, by name. PGD attacks the model alone: DRQ is not attacked, the images are handed over."""
     return {
-        "clean": lambda batch: batch.x,
-        "noise": noise,
-        "rotation": rotation,
-        "translation": translation,
-        "PGD": partial(attack, model, radius),
+        "clean": None,
+        "noise": Noise(seed),
+        "rotation": Rotation(ROTATION, seed=seed),
+        "translation": Translation(TRANSLATION, whole=False, seed=seed),
+        "PGD": PGD("linf", radius, ATTACK_STEPS),
     }
 
 
@@ -189,13 +158,12 @@ def demonstrate(images: int, recipe: Recipe, track: Track = untracked, say: Call
     require(1 <= images <= TEST_IMAGES, "images", rule, images, "200 take less than a minute")
     known, unseen = split()
     model = trained(recipe, known, track, say)
-    shift_by_name = shifts(model, recipe.radius)
-    batches = [(shift, rows) for shift in range(len(shift_by_name)) for rows in torch.split(torch.arange(images), BATCH)]
+    shift_by_name = shifts(recipe.radius, recipe.seed)
+    batches = [(shift, rows) for shift in shift_by_name.values() for rows in torch.split(torch.arange(images), BATCH)]
     parts = []
     for shift, rows in track(batches, "measuring"):
-        generators = [generator(recipe.seed, shift, row, 2) for row in rows.tolist()]
-        x = [*shift_by_name.values()][shift](Batch(unseen.x[rows], unseen.y[rows], generators))
-        parts.append(ask(model, recipe.explored_radii, x))
+        x, y = unseen.x[rows], unseen.y[rows]
+        parts.append(ask(model, recipe.explored_radii, x if shift is None else shift(model, x, y, index=rows)))
     answers = parts[0].joined(parts[1:])
     tallies, trusted_half = count(unseen.y[:images], answers, [*shift_by_name])
     passes = dict(zip(METHODS, answers.passes.double().mean(0).tolist(), strict=True))

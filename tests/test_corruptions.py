@@ -1,7 +1,8 @@
 """The corruptions against closed forms, the published constants, Pillow, scipy and the library imagecorruptions."""
 
 import io
-from functools import cache
+from colorsys import hsv_to_rgb, rgb_to_hsv
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from drq.seeds import generator
 from drq.threats.corruptions import DESCRIPTIONS, FIXED, KINDS, RANDOM, Corruption
 from drq.threats.corruptions.blur import disk, gaussian_filter, streaked
 from drq.threats.corruptions.constants import SEVERITIES, constants
-from drq.threats.corruptions.frost import COLOURS, PHOTOGRAPHS, drawn, photographed
+from drq.threats.corruptions.draws import Draws
+from drq.threats.corruptions.frost import COLOURS, PHOTOGRAPHS, drawn, frost, photographed
 from drq.threats.corruptions.jpeg import CHROMINANCE_TABLE, LUMINANCE_TABLE, jpeg_compression, scaled
 from drq.threats.corruptions.noise import poisson_quantile
 from drq.threats.corruptions.resample import doubled, magnified, mirrored, nearest
@@ -92,6 +94,10 @@ def crops(side: int, count: int, first: int = 0) -> torch.Tensor:
 def corrupted(x: torch.Tensor, kind: str, severity: int = 5, **settings) -> torch.Tensor:
     index = settings.pop("index", None)
     return Corruption(kind, severity, **settings)(None, x, None, index=index)
+
+
+def draws_of(*index: int, kind: int = 0) -> Draws:
+    return Draws(0, torch.tensor(index), kind, torch.empty(0, dtype=torch.float64))
 
 
 class TestConstants:
@@ -282,8 +288,6 @@ class TestClosedForms:
         assert torch.allclose(corrupted(x, "contrast"), 0.15 * x + 0.85 * mean, atol=1e-6)
 
     def test_brightness_keeps_hue_and_saturation(self):
-        from colorsys import hsv_to_rgb, rgb_to_hsv
-
         colours = torch.rand(200, 3, dtype=torch.float64, generator=generator(2))
         hsv = [rgb_to_hsv(*colour) for colour in colours.tolist()]
         expected = torch.tensor([hsv_to_rgb(h, s, min(v + 0.3, 1)) for h, s, v in hsv], dtype=torch.float64)
@@ -300,14 +304,26 @@ class TestClosedForms:
         assert haze.amin() == pytest.approx(0, abs=1e-9)  # a map of 32 pixels is seen whole
         assert haze.amax() == pytest.approx(1)
 
-    def test_plasma_gets_smoother_with_decay(self):
-        from drq.threats.corruptions.draws import Draws
-
-        def roughness(decay):
-            cloud = plasma(Draws(0, torch.arange(4), 0, torch.empty(0)), 64, decay)
-            return (cloud - cloud.roll(1, 2)).abs().mean()
-
-        assert roughness(1.2) > roughness(2.0) > roughness(3.0)
+    def test_plasma_is_diamonds_and_squares(self):
+        """Point by point on a torus, with the same noise."""
+        size, decay = 16, 1.7
+        cloud, noise = np.zeros((size, size)), draws_of(0)
+        noise.uniform(1, 1)  # the first point's, which does not matter: only differences are seen
+        step, reach = size, 1.0
+        while step > 1:
+            half, around = step // 2, reach * (2 * noise.uniform(3, size // step, size // step)[0].numpy() - 1)
+            for layer, (down, right) in enumerate(((half, half), (0, half), (half, 0))):
+                ring = [
+                    (a * half, b * half)
+                    for a, b in ([(1, 1), (1, -1), (-1, 1), (-1, -1)] if layer == 0 else [(0, 1), (0, -1), (1, 0), (-1, 0)])
+                ]
+                for i, j in np.ndindex(size // step, size // step):
+                    row, column = i * step + down, j * step + right
+                    mean = sum(cloud[(row + a) % size, (column + b) % size] for a, b in ring) / 4
+                    cloud[row, column] = mean + around[layer, i, j]
+            step, reach = half, reach / decay**2
+        expected = (cloud - cloud.min()) / (cloud.max() - cloud.min())
+        assert np.allclose(plasma(draws_of(0), size, decay)[0].numpy(), expected)
 
     def test_pixelate_by_an_exact_factor(self):
         x = crops(224, 1).double()
@@ -353,9 +369,9 @@ class TestClosedForms:
         x = torch.zeros(6, 3, 32, 32, dtype=torch.float64)
         mild, strong = corrupted(x, "frost", 1) / 0.2, corrupted(x, "frost", 5) / 0.45
         assert torch.allclose(mild, strong)  # the same ice, more of it
-        means = torch.tensor([mean for mean, _ in COLOURS], dtype=torch.float64)
-        nearest_sheet = (mild.mean((2, 3))[:, None] - means).abs().amax(2).amin(1)
-        assert (nearest_sheet < 0.2).all()
+        x, sheets = crops(32, 1), (torch.tensor([0.2, 0.4, 0.6])[:, None, None].expand(3, 300, 400),)
+        found = frost(x, draws_of(0, 1), sheets, kept=0.7, added=0.5, scale=0.2)
+        assert torch.allclose(found, 0.7 * x + torch.tensor([0.1, 0.2, 0.3])[:, None, None])
 
     def test_zero_strength_changes_nothing(self):
         x = crops(32, 2)
@@ -381,6 +397,26 @@ class TestIndependentLibraries:
         zoomed = ndimage.zoom(x.numpy()[start : start + crop, start : start + crop], factor, order=1)
         trim = (len(zoomed) - 32) // 2
         assert np.allclose(magnified(x, factor).numpy(), zoomed[trim : trim + 32, trim : trim + 32], atol=1e-9)
+
+    @pytest.mark.parametrize("severity", SEVERITIES)
+    def test_elastic_transform_is_that_of_scipy(self, severity):
+        """The same recipe from numpy and scipy: an affine map through three moved corners, then smooth displacements."""
+        x = crops(32, 1)[:1].double()
+        amplitude, sigma, corner = (32 * each for each in PUBLISHED_32["elastic_transform"][severity - 1])
+        draws = draws_of(0, kind=KINDS.index("elastic_transform"))
+        tilt, noise = (2 * draws.uniform(*shape)[0].numpy() - 1 for shape in ((3, 2), (2, 32, 32)))
+        corners = 16 + 10 * np.array([[1, 1], [1, -1], [-1, -1]])  # column, row
+        homogeneous = np.c_[corners, np.ones(3)]
+        onward = np.eye(3)
+        onward[:2] = np.linalg.solve(homogeneous, corners + corner * tilt).T
+        rows, columns = np.mgrid[:32, :32]
+        from_column, from_row, _ = np.tensordot(np.linalg.inv(onward), np.stack([columns, rows, np.ones((32, 32))]), 1)
+        down, right = (amplitude * ndimage.gaussian_filter(each, sigma, mode="reflect", truncate=3) for each in noise)
+        found = corrupted(x, "elastic_transform", severity)
+        for channel in range(3):
+            tilted = ndimage.map_coordinates(x[0, channel].numpy(), [from_row, from_column], order=1, mode="mirror")
+            expected = ndimage.map_coordinates(tilted, [rows + down, columns + right], order=1, mode="reflect")
+            assert np.allclose(found[0, channel].numpy(), expected, atol=1e-9)
 
     def test_pixelate_is_that_of_pillow(self):
         x = crops(64, 2)
@@ -417,8 +453,8 @@ PAIRS = {"fog": 180, "frost": 90, "motion_blur": 42, "snow": 24, "elastic_transf
 AT_ONCE = 6
 
 
-def ours(x: torch.Tensor, kind: str, severity: int, first: int) -> torch.Tensor:
-    folder = Path(imagecorruptions().__file__).parent / "frost"
+def ours(x: torch.Tensor, kind: str, severity: int, first: int, *, drawn_ice: bool = False) -> torch.Tensor:
+    folder = None if drawn_ice else Path(imagecorruptions().__file__).parent / "frost"
     index = torch.arange(2 * first, 2 * first + len(x))
     if kind == "frost":  # positions far apart, at which every photograph has its turn
         ices = lambda i: int(6 * torch.rand(3, generator=generator(0, i, KINDS.index(kind)), dtype=torch.float64)[0])  # noqa: E731
@@ -443,7 +479,7 @@ def imagecorruptions():
     return pytest.importorskip("imagecorruptions", reason="the library imagecorruptions-imaug is not installed")
 
 
-def strengths(kind: str, severity: int) -> tuple[torch.Tensor, torch.Tensor]:
+def strengths(kind: str, severity: int, ours=ours) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and standard deviation of |x' - x| at 224 pixels, each ours and theirs."""
     sums = torch.zeros(3, 2, dtype=torch.float64)
     for first in range(0, PAIRS.get(kind, AT_ONCE), AT_ONCE):
@@ -471,6 +507,17 @@ def test_strength_is_that_of_the_library_within_5_percent(kind):
         rise, rise_of_library = (later - earlier).tolist()
         if abs(rise_of_library) > 0.01 * earlier[1]:
             assert rise * rise_of_library > 0, means
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_strength_of_drawn_ice_is_near_that_of_photographs():
+    for severity in SEVERITIES:
+        by_mean, by_spread = (
+            float(each[0] / each[1] - 1) for each in strengths("frost", severity, partial(ours, drawn_ice=True))
+        )
+        print(f"drawn frost {severity}: mean {by_mean:+.1%}, spread {by_spread:+.1%}")
+        assert max(abs(by_mean), abs(by_spread)) < 0.08, severity
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"glass_blur", "frost", "elastic_transform"}))

@@ -10,7 +10,7 @@ import torch
 
 import drq
 from drq import demo, digits
-from drq.demo import Answers, Batch, Tally
+from drq.demo import Answers, Tally
 from drq.digits import Recipe
 from drq.seeds import generator
 
@@ -39,11 +39,6 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def batch_of(images, rows, seed=0):
-    x, y = images[1]
-    return Batch(x[rows], y[rows], [generator(seed, row) for row in rows])
-
-
 def test_digits_are_split_once_and_for_all(images):
     train, test = images
     assert len(train.x) + len(test.x) == 1797
@@ -62,34 +57,17 @@ def test_the_l2_ball_has_the_volume_of_the_linf_ball():
     assert log_ball == pytest.approx(log_cube, abs=1e-9)
 
 
-def test_a_quarter_turn_and_a_move_by_whole_pixels_are_exact():
-    x = torch.rand(3, 1, 8, 8, generator=generator(1))
-    none, quarter = torch.zeros(3), torch.full((3,), math.pi / 2)
-    turned = demo._warp(x, quarter, torch.zeros(3, 2))
-    torch.testing.assert_close(turned, torch.rot90(x, 1, (2, 3)), atol=1e-5, rtol=0)
-    moved = demo._warp(x, none, torch.tensor([[2 / 8, 0.0]]).expand(3, 2))
-    torch.testing.assert_close(moved[..., :-1], x[..., 1:], atol=1e-5, rtol=0)
-    assert moved[..., -1].abs().max() < 1e-5
-
-
 @pytest.mark.parametrize("name", ["noise", "rotation", "translation", "PGD"])
 def test_shifts_stay_in_the_box_and_belong_to_the_image(name, images, quick_model):
-    shift = demo.shifts(quick_model, QUICK.radius)[name]
-    together = shift(batch_of(images, [0, 1, 2, 3]))
+    x, y = (each[:4] for each in images[1])
+    shift, index = demo.shifts(QUICK.radius, seed=0)[name], torch.arange(4)
+    together = shift(quick_model, x, y, index=index)
     assert together.min() >= 0
     assert together.max() <= 1
-    assert (together != images[1].x[:4]).flatten(1).any(1).all()
-    torch.testing.assert_close(shift(batch_of(images, [2])), together[2:3], atol=1e-5, rtol=0)
+    assert (together != x).flatten(1).any(1).all()
+    torch.testing.assert_close(shift(quick_model, x[2:3], y[2:3], index=index[2:3]), together[2:3], atol=1e-5, rtol=0)
     if name != "PGD":
-        assert not torch.equal(shift(batch_of(images, [0, 1, 2, 3], seed=1)), together)
-
-
-def test_the_attack_stays_in_its_ball_and_hurts(images, quick_model):
-    batch = batch_of(images, list(range(50)))
-    attacked = demo.attack(quick_model, 0.15, batch)
-    assert drq.Ball(batch.x, 0.15, "linf", (0, 1)).contains(attacked).all()
-    before, after = (drq.log_odds(quick_model(x), batch.y) for x in (batch.x, attacked))
-    assert (after < before).all()
+        assert not torch.equal(demo.shifts(QUICK.radius, seed=1)[name](quick_model, x, y, index=index), together)
 
 
 def test_counts_by_hand():

@@ -104,6 +104,13 @@ def test_a_draw_belongs_to_seed_and_index(threat: Spatial, shape: tuple[int, ...
     assert not torch.equal(threat(None, x, None, index=torch.arange(20) + 1), whole)
 
 
+def test_the_first_draws_are_the_same_however_many_follow() -> None:
+    index = torch.arange(10)
+    few, many = (Rotation(20, worst_of=count).movements(index, 32) for count in (3, 50))
+    assert all(torch.equal(one.degrees, other.degrees) for one, other in zip(few, many[:3], strict=True))
+    assert len(torch.stack([each.degrees for each in many]).unique()) == 500
+
+
 def test_angles_and_offsets_fill_their_range_evenly() -> None:
     index = torch.arange(4000)
     (turn,), (step,) = Rotation(20).movements(index, 32), Translation().movements(index, 32)
@@ -147,8 +154,7 @@ def test_more_draws_are_worse(threat: Spatial, digits: Digits) -> None:
         accuracies.append(accuracy(model, shifted.x, y))
         assert (odds[-1] <= odds[-2] + 1e-4).all()
     print([round(each, 3) for each in accuracies])
-    assert accuracies == sorted(accuracies, reverse=True)
-    assert accuracies[-1] < accuracies[0] - 0.1
+    assert accuracies[-1] < accuracies[0] - 0.1  # the loss is a law for every sample, the accuracy only a tendency
 
 
 def test_the_worst_draw_is_kept_and_the_first_of_equals(digits: Digits) -> None:

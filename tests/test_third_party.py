@@ -237,6 +237,21 @@ def test_careless_attacks_do_no_harm(digits: Digits) -> None:
     assert not torch.equal(moved, x)
 
 
+class Pixels(nn.Module):
+    """Its logits are the first pixels themselves: who writes into them writes into the image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, :10]
+
+
+def test_square_does_not_write_into_images() -> None:
+    x = torch.rand((6, 1, 8, 8), generator=torch.Generator().manual_seed(0))
+    model, y = Pixels().eval(), x.flatten(1)[:, :10].argmax(1)
+    moved = AutoAttack("linf", 0.2, "square", 50)(model, x, y)
+    assert drq.Ball(x, 0.2, "linf", bounds=(0, 1)).contains(moved).all()
+    assert (model(moved).argmax(1) != y).sum() >= 4
+
+
 def test_the_wrapped_model_is_attacked_too(digits: Digits) -> None:
     few = drq.Gradient(steps=2)
     robust = drq.DRQ(digits.model, "linf", 0.25, explore=few, quantify=few, prune="none")
@@ -297,7 +312,7 @@ def call(threat: ThirdParty, classes: int = 3, shape: tuple[int, ...] = (1, 1, 8
     [
         (lambda: call(AutoAttack("linf", 0.1, "apgd-dlr"), 2), "model must have at least 3 classes for apgd-dlr, got 2"),
         (lambda: call(AutoAttack("linf", 0.1, "apgd-t"), 3), "model must have at least 4 classes for apgd-t, got 3"),
-        (lambda: call(AutoAttack("linf", 0.1, "square"), 3, (1, 64)), r"x must be images \(N, C, H, W\) for square"),
+        (lambda: call(AutoAttack("linf", 0.1, "square"), 3, (1, 64)), r"x must be images \(N, C, H, W\) with sides"),
         (lambda: AutoAttack("linf", 0.1, "pgd"), "member must be one of apgd-ce, apgd-dlr"),
         (lambda: AutoAttack("linf", 0.1, "fab-t", 0), "steps"),
         (lambda: AutoAttack("linf", 0.1, targets=0), "targets"),

@@ -1,7 +1,18 @@
 """Everything that inputs are threatened with: attacks, corruptions, movements. Each is called as ``threat(model, x, y)``."""
 
 from drq.threats.adaptive import Differentiated, EndToEnd, Manipulation
-from drq.threats.attacks import APGD, PGD, APGDTargeted, LastPlace, PGDAttack, PGDNoise, RandomNoise, RaySAttack, SquareAttack
+from drq.threats.attacks import (
+    APGD,
+    PGD,
+    APGDTargeted,
+    LastPlace,
+    PGDAttack,
+    PGDNoise,
+    RandomNoise,
+    RaySAttack,
+    SearchAttack,
+    SquareAttack,
+)
 from drq.threats.catalogue import Entry, list
 from drq.threats.corruptions import Corruption
 from drq.threats.pursuit import Pursuit, Standing
@@ -39,6 +50,7 @@ __all__ = [
     "RedTeam",
     "Rotation",
     "ScoreBased",
+    "SearchAttack",
     "Shifted",
     "SquareAttack",
     "Standing",

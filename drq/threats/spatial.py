@@ -133,9 +133,7 @@ class Spatial(Threat):
             pieces = [slice(first, first + size) for first in range(0, len(x), size)]
             moved = [self.move(x[rows], self.movements(index[rows], side)[0]) for rows in pieces]
             return Shifted(torch.cat(moved), torch.zeros(len(x), dtype=torch.long, device=x.device))
-        need = (
-            f"the worst of {self.candidates} movements is the model's; worst_of=1 without a grid needs neither model nor labels"
-        )
+        need = "the worst of several movements is the model's choice; a single random draw needs neither model nor labels"
         require(callable(model), "model", "be callable", type(model).__name__, need)
         require(y is not None, "y", "be a tensor of labels", "None", need)
         assert model is not None

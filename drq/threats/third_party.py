@@ -73,7 +73,7 @@ class Watched(Wrapper):
         if torch.is_grad_enabled() and x.requires_grad:
             logits: Tensor = _InputGradient.apply(x, self._logits)  # type: ignore[no-untyped-call]
             return logits
-        return self._logits(x)
+        return self._logits(x).clone()  # Square writes into the logits, which the model may hold
 
     def _logits(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model(x.to(self.dtype))
@@ -180,8 +180,8 @@ class AutoAttack(ThirdParty):
         fewest = FEWEST.get(self.member, 2)
         remedy = "use member='apgd-ce' or 'fab-t'"
         require(classes >= fewest, "model", f"have at least {fewest} classes for {self.member}", classes, remedy)
-        images = self.member != "square" or x.dim() == 4
-        require(images, "x", "be images (N, C, H, W) for square", f"shape {tuple(x.shape)}", "use member='apgd-ce' or 'fab-t'")
+        images = self.member != "square" or (x.dim() == 4 and min(x.shape[2:]) >= 5)
+        require(images, "x", "be images (N, C, H, W) with sides of at least 5 for square", f"shape {tuple(x.shape)}", remedy)
         run: dict[str, Callable[..., Tensor]] = {"fab-t": self._fab, "square": self._square, "apgd-t": self._targeted}
         return run.get(self.member, self._apgd)(model, x.float(), y, classes)  # AutoAttack knows no doubles
 

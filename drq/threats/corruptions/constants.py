@@ -140,8 +140,8 @@ def constants(kind: str, severity: int, side: int) -> dict[str, float]:
 
     >>> constants("motion_blur", 5, 32)
     {'radius': 9, 'sigma': 2.5}
-    >>> constants("motion_blur", 5, 85)  # halfway, on a logarithmic scale
-    {'radius': 15, 'sigma': 8.77...}
+    >>> constants("jpeg_compression", 5, 85)  # about halfway on a logarithmic scale, from 40 to 7
+    {'quality': 23}
     """
     _, names, *ends = TABLE[kind]
     small, large = (rows[severity - 1] for rows in ends)
