@@ -17,7 +17,7 @@ from drq.threats.corruptions.blur import defocus_blur, glass_blur, motion_blur, 
 from drq.threats.corruptions.constants import KINDS, SEVERITIES, TABLE, constants
 from drq.threats.corruptions.digital import elastic_transform, pixelate
 from drq.threats.corruptions.draws import Draws
-from drq.threats.corruptions.frost import check_photographs, drawn, frost, photographed
+from drq.threats.corruptions.frost import check_photographs, digest, drawn, frost, photographed
 from drq.threats.corruptions.jpeg import jpeg_compression
 from drq.threats.corruptions.noise import gaussian_noise, impulse_noise, shot_noise
 from drq.threats.corruptions.weather import brightness, contrast, fog, snow
@@ -90,7 +90,7 @@ class Corruption(Threat):
 
     @property
     def record(self) -> dict[str, Any]:
-        """The name and every setting, made of what JSON knows; for frost also where its texture comes from."""
-        settings = super().record | {"photographs": None if self.photographs is None else str(self.photographs)}
+        """The name and every setting, made of what JSON knows; of photographs their digest, not where they lie."""
+        settings = super().record | {"photographs": None if self.photographs is None else digest(Path(self.photographs))}
         texture = "procedural" if self.photographs is None else "photographs"
         return settings | ({"texture": texture} if self.kind == "frost" else {})

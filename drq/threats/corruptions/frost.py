@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from hashlib import sha256
 from math import cos, pi, sin, tan, tau
 from pathlib import Path
 
@@ -51,6 +52,11 @@ def check_photographs(folder: Path) -> None:
     require(folder.is_dir(), "photographs", "be a folder", f"{str(folder)!r}, which is none", remedy)
     missing = [name for name in PHOTOGRAPHS if not (folder / name).is_file()]
     require(not missing, "photographs", f"hold {', '.join(PHOTOGRAPHS)}", f"a folder without {', '.join(missing)}", remedy)
+
+
+def digest(folder: Path) -> str:
+    """The sha256 of all six photographs."""
+    return sha256(b"".join((folder / name).read_bytes() for name in PHOTOGRAPHS)).hexdigest()
 
 
 @lru_cache(maxsize=2)
