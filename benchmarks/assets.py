@@ -56,10 +56,9 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor, batch: int = 500) -> float:
 
 
 def write(out: Path, name: str, record: dict[str, Any]) -> None:
-    """The record as JSON, with what it was measured on; also printed."""
+    """The record as JSON, with what it was measured on."""
     machine = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     record = {"machine": machine, "torch": torch.__version__} | record
-    text = json.dumps(record, indent=2)
-    print(text)
+    text = json.dumps(record, indent=1)
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(text + "\n")

@@ -8,26 +8,17 @@ a Markdown table. It needs the folder of trained models and CIFAR-10 that DRQ_TE
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import pickle
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
+from assets import arguments, classifier, test_images, write
 from torch import Tensor, nn
 
 from drq.objectives import log_odds
 from drq.threats.spatial import Movement, Rotation, Spatial, Translation, warp
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from preact_resnet import load
 
 READINGS: dict[str, Spatial] = {
     "rotation": Rotation(20),
@@ -51,14 +42,6 @@ PAPER = {  # the model that each of ours stands in for; its accuracies: clean, r
 }
 WORST_OF = (1, 2, 3, 5, 10, 15, 20, 30, 50, 100)
 ROWS = 100
-
-
-def images(assets: Path, count: int) -> tuple[Tensor, Tensor]:
-    """The first CIFAR-10 test images, (N, 3, 32, 32) in [0, 1], and their labels."""
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, str(assets / "data" / "unpack.py"), folder], check=True, capture_output=True)
-        batch = pickle.loads((Path(folder) / "cifar-10-batches-py" / "test_batch").read_bytes(), encoding="bytes")
-    return torch.tensor(batch[b"data"][:count]).reshape(-1, 3, 32, 32).float() / 255, torch.tensor(batch[b"labels"][:count])
 
 
 @torch.no_grad()
@@ -124,30 +107,21 @@ def table(records: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     known = [*READINGS, BOTH]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--assets", type=Path, default=os.environ.get("DRQ_TEST_ASSETS"), help="folder with weights/ and data/")
-    parser.add_argument("--images", type=int, default=1000)
+    parser = arguments(__doc__)
     parser.add_argument("--draws", type=int, default=20, help="of every random reading")
     parser.add_argument("--models", nargs="+", choices=PAPER, default=list(PAPER))
     parser.add_argument("--readings", nargs="+", choices=known, default=known)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--output", type=Path, default=Path("results/spatial.json"))
     given = parser.parse_args()
-    if given.assets is None:
-        parser.error("--assets, or DRQ_TEST_ASSETS, must name the folder with weights/ and data/")
-    x, y = (each.to(given.device) for each in images(given.assets, given.images))
+    x, y = test_images(given.assets, given.images, given.device)
     records = []
     for name in given.models:
-        model = load(str(given.assets / "weights" / f"{name}.safetensors")).requires_grad_(False)
-        model = model.to(given.device, memory_format=torch.channels_last)
+        model = classifier(given.assets, name, given.device).to(memory_format=torch.channels_last)
         for record in measure(model, name, x, y, given.readings, given.draws):
             records.append(record)
             print(f"{name}: {record['reading']}, {record['accuracy']:.1f}", file=sys.stderr, flush=True)
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(records, indent=1) + "\n")
+    write(given.out, "spatial", {"images": given.images, "draws": given.draws, "readings": records})
     print(table(records))
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     main()

@@ -30,6 +30,7 @@ LAYERS = [
     "threats.threat",
     "threats.attacks",
     "threats.third_party",
+    "threats.ensemble",
     "threats.target",
     "threats.pursuit",
     "threats.stronger",

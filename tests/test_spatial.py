@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from drq.errors import InputError
 from drq.objectives import log_odds
-from drq.threats.spatial import Rotation, Spatial, Translation, usual_pixels, warp
+from drq.threats.spatial import PAPER_ROTATION, PAPER_TRANSLATION, Rotation, Spatial, Translation, usual_pixels, warp
 
 PADDINGS = ["zeros", "border", "reflection"]
 both_ways = pytest.mark.parametrize("interpolation", ["bilinear", "nearest"])
@@ -206,6 +206,14 @@ def test_a_grid_goes_from_end_to_end(digits: Digits) -> None:
     ends = torch.stack([log_odds(model(warped(x, degrees)), y) for degrees in (-40, 40)])
     torch.testing.assert_close(log_odds(model(shifted.x), y), ends.amin(0))
     assert (Translation(1, grid=3).run(model, x, y).passes == 9).all()
+
+
+def test_the_papers_setting_is_both_ends_and_all_corners() -> None:
+    index = torch.arange(1)
+    assert [each.degrees.item() for each in PAPER_ROTATION.movements(index, 32)] == [-20, 20]
+    for side, pixels in ((32, 4), (224, 20)):
+        corners = {tuple(each.offset[0].tolist()) for each in PAPER_TRANSLATION.movements(index, side)}
+        assert corners == {(right, down) for right in (-pixels, pixels) for down in (-pixels, pixels)}
 
 
 def test_nothing_else_is_touched(digits: Digits) -> None:

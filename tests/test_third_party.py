@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import drq
 from drq.errors import InputError
 from drq.search import search
-from drq.threats.third_party import AutoAttack, Foolbox, ThirdParty, ensemble
+from drq.threats.third_party import AutoAttack, Foolbox, ThirdParty
 
 MEMBERS = {
     "apgd-ce": AutoAttack("linf", 0.15, "apgd-ce", 10),
@@ -273,36 +273,6 @@ def test_an_attack_made_already_is_the_one_named(digits: Digits, batch: tuple[Te
     assert named.record["options"] == {"steps": 10, "rel_stepsize": 0.2}
 
 
-def test_the_ensemble_is_the_papers() -> None:
-    once, twice = (ensemble(8 / 255, beta=beta, seed=3, batch=50) for beta in (1, 2))
-    assert {name: each.record["steps"] for name, each in once.items()} == {
-        "FAB": 100,
-        "Square": 5000,
-        "APGD-CE": 100,
-        "APGD-DLR": 100,
-        "APGD-L2": 100,
-    }
-    assert all(twice[name].record["steps"] == 2 * each.record["steps"] for name, each in once.items())
-    members = {name: each.record["member"] for name, each in once.items()}
-    assert list(members.values()) == ["fab-t", "square", "apgd-ce", "apgd-dlr", "apgd-ce"]
-    assert all(each.record["seed"] == 3 and each.record["batch"] == 50 for each in once.values())
-    assert once["FAB"].record["targets"] == 9
-    assert once["APGD-L2"].record["norm"] == "L2()"
-    assert once["APGD-L2"].record["radius"] == pytest.approx(0.5)
-    assert ensemble(16 / 255)["APGD-L2"].record["radius"] == pytest.approx(1.0)
-    assert ensemble(8 / 255, l2_radius=0.25)["APGD-L2"].record["radius"] == 0.25
-    in_l2 = ensemble(0.5, "l2")
-    assert {each.record["radius"] for each in in_l2.values()} == {0.5}
-    assert "APGD-L2" not in in_l2
-
-
-def test_the_ensemble_runs(digits: Digits) -> None:
-    for name, threat in ensemble(0.1).items():
-        assert isinstance(threat, AutoAttack)
-        moved = replace(threat, steps=3)(digits.model, digits.x[:2], digits.y[:2])
-        assert moved.shape == digits.x[:2].shape, name
-
-
 def call(threat: ThirdParty, classes: int = 3, shape: tuple[int, ...] = (1, 1, 8, 8)) -> Tensor:
     return threat(linear(classes, 64), torch.rand(2, *shape[1:]), torch.tensor([0, 1]))
 
@@ -327,9 +297,6 @@ def call(threat: ThirdParty, classes: int = 3, shape: tuple[int, ...] = (1, 1, 8
         (lambda: Foolbox("linf", 0.1, print, {"steps": 2}), "options"),
         (lambda: call(Foolbox("linf", 0.1, "LinfPDG")), "method must be an attack in foolbox.attacks, got 'LinfPDG'"),
         (lambda: call(Foolbox("l2", 0.1, "LinfPGD")), "norm must be that of the attack"),
-        (lambda: ensemble(0.1, "l1"), "norm must be 'linf' or 'l2', got 'l1'"),
-        (lambda: ensemble(0.1, beta=0), "beta"),
-        (lambda: ensemble(-1.0), "radius"),
     ],
 )
 def test_mistakes_are_named(make: Callable[[], object], words: str) -> None:

@@ -15,16 +15,19 @@ from drq.threats.attacks import (
 )
 from drq.threats.catalogue import Entry, list
 from drq.threats.corruptions import Corruption
+from drq.threats.ensemble import ensemble
 from drq.threats.pursuit import Pursuit, Standing
 from drq.threats.red_team import Chain, RedTeam
-from drq.threats.spatial import Rotation, Translation
+from drq.threats.spatial import PAPER_ROTATION, PAPER_TRANSLATION, Rotation, Translation
 from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Halfway, ScoreBased, Transfer
 from drq.threats.target import Target
-from drq.threats.third_party import AutoAttack, Foolbox, ensemble
+from drq.threats.third_party import AutoAttack, Foolbox
 from drq.threats.threat import Attack, BallThreat, Shifted, Threat
 
 __all__ = [
     "APGD",
+    "PAPER_ROTATION",
+    "PAPER_TRANSLATION",
     "PGD",
     "APGDTargeted",
     "Attack",

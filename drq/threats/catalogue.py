@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from typing import Any, NamedTuple
 
 from drq.threats.adaptive import EndToEnd, Manipulation
@@ -41,8 +41,13 @@ def describe(kind: type[Threat], family: str) -> Entry:
     """The first paragraph of its docstring, and its settings."""
     summary = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
     settings = [each for each in fields(kind) if each.compare]  # type: ignore[arg-type]
-    defaults = {each.name: REQUIRED if each.default is MISSING else plain(each.default) for each in settings}
-    return Entry(kind.__name__, family, summary, defaults)
+    return Entry(kind.__name__, family, summary, {each.name: _default(each) for each in settings})
+
+
+def _default(setting: Field[Any]) -> Any:
+    if setting.default_factory is not MISSING:
+        return plain(setting.default_factory())
+    return REQUIRED if setting.default is MISSING else plain(setting.default)
 
 
 def list() -> builtins.list[Entry]:

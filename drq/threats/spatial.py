@@ -19,8 +19,8 @@ from drq.objectives import Model, log_odds
 from drq.rows import per_row
 from drq.search import check_steps
 from drq.seeds import generator
-from drq.setting import Setting, prepare
-from drq.threats.threat import Shifted, Threat
+from drq.setting import Setting
+from drq.threats.threat import Shifted, Threat, with_model
 
 Padding = Literal["zeros", "border", "reflection"]
 Interpolation = Literal["bilinear", "nearest"]
@@ -133,14 +133,7 @@ class Spatial(Threat):
             pieces = [slice(first, first + size) for first in range(0, len(x), size)]
             moved = [self.move(x[rows], self.movements(index[rows], side)[0]) for rows in pieces]
             return Shifted(torch.cat(moved), torch.zeros(len(x), dtype=torch.long, device=x.device))
-        need = "the worst of several movements is the model's choice; a single random draw needs neither model nor labels"
-        require(callable(model), "model", "be callable", type(model).__name__, need)
-        require(y is not None, "y", "be a tensor of labels", "None", need)
-        assert model is not None
-        assert y is not None
-        x, setting = prepare(model, x, Linf(), self.bounds, None, self.chunk)
-        known = int(y.max()) < setting.classes
-        require(known, "y", f"lie below {setting.classes}, the model's classes", int(y.max()), "check the order of classes")
+        x, y, setting = with_model(model, x, y, Linf(), self.bounds, chunk=self.chunk)
         parts = [self.worst(setting, x[rows], y[rows], index[rows]) for rows in setting.pieces(len(x))]
         return parts[0].joined(parts[1:])
 
@@ -216,3 +209,18 @@ class Translation(Spatial):
             most = math.floor(most)
             offset = (share[:, 1:] * (2 * most + 1)).floor().clamp(max=2 * most) - most
         return Movement(torch.zeros_like(share[:, 0]), offset)
+
+
+# The closest reading of the paper's spatial table, chosen after the fact among those that benchmarks/spatial.py lists; the paper
+# itself says "random" and no more. Accuracies on 500 CIFAR-10 test images, with those of the paper's models in brackets, which
+# ours only stand in for:
+#                                 linf training    l2 training      augmentation
+#   clean                         84.2 (83.34)     83.0 (88.67)     91.0 (95.08)
+#   one random rotation           75.6 (43.74)     78.6 (43.49)     90.0 (74.93)
+#   worst of 15 rotations         50.6             53.6             79.6
+#   PAPER_ROTATION                44.8             47.6             76.8
+#   one random translation        82.4 (59.08)     82.4 (63.96)     90.6 (92.08)
+#   PAPER_TRANSLATION             63.2             61.6             77.4
+# No reading of the translations fits all three: the last model's figure is that of a single draw.
+PAPER_ROTATION = Rotation(20, grid=2)  # the worse of both ends, padded with zeros
+PAPER_TRANSLATION = Translation(grid=2, padding="border")  # the worst of the four corners

@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from drq.adapters import Wrapper
 from drq.errors import InputError, require
-from drq.inputs import check_radius
 from drq.objectives import Model
 from drq.search import check_steps
 from drq.setting import Setting
-from drq.threats.threat import Attack, Shifted, Threat, plain
+from drq.threats.threat import Attack, Shifted, plain
 
 logger = logging.getLogger("drq")
 
@@ -274,44 +273,3 @@ class Foolbox(ThirdParty):
         same = getattr(own, "p", None) == measured.p
         require(same, "norm", f"be that of the attack, {own}", self.norm, "take another norm or another attack")
         return attack
-
-
-def ensemble(
-    radius: float,
-    norm: Literal["linf", "l2"] = "linf",
-    *,
-    beta: int = 1,
-    l2_radius: float | None = None,
-    seed: int = 0,
-    batch: int = 100,
-) -> dict[str, Threat]:
-    """The static attacks of the paper's ensemble (Section 5, Table 7), each for all samples, none after another.
-
-    Args:
-        radius: of the ball.
-        norm: "linf" or "l2".
-        beta: multiplies iterations and queries (Section 5.3 has 2 and 4).
-        l2_radius: of APGD in l2, which the paper does not state; None is 0.5 for a linf radius of 8/255, in proportion. In l2
-            that attack is APGD-CE already and is left out.
-        seed: of all of them.
-        batch: samples attacked together.
-
-    >>> list(ensemble(8 / 255))
-    ['FAB', 'Square', 'APGD-CE', 'APGD-DLR', 'APGD-L2']
-    """
-    check_radius(radius)
-    check_steps("beta", beta, "1 is the paper's standard setting")
-    require(norm in ("linf", "l2"), "norm", "be 'linf' or 'l2'", repr(norm), "the paper's ensemble has no other")
-
-    def member(name: Member, steps: int = 100, norm: str = norm, radius: float = radius) -> Threat:
-        return AutoAttack(norm, radius, name, steps * beta, seed=seed, batch=batch)
-
-    attacks = {
-        "FAB": member("fab-t"),
-        "Square": member("square", 5000),
-        "APGD-CE": member("apgd-ce"),
-        "APGD-DLR": member("apgd-dlr"),
-    }
-    if norm == "linf":
-        attacks["APGD-L2"] = member("apgd-ce", norm="l2", radius=0.5 * radius / (8 / 255) if l2_radius is None else l2_radius)
-    return attacks

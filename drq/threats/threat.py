@@ -78,6 +78,26 @@ def check_labels(name: str, values: Tensor, x: Tensor) -> Tensor:
     return values.to(x.device, torch.long)
 
 
+def with_model(
+    model: nn.Module | Model | None,
+    x: Tensor,
+    y: Tensor | None,
+    norm: Norm,
+    bounds: Bounds | None,
+    frozen: Tensor | None = None,
+    chunk: int | None = None,
+) -> tuple[Tensor, Tensor, Setting]:
+    """The batch and its labels, for a threat that looks at both and at the model, and the setting for them."""
+    require(callable(model), "model", "be callable", type(model).__name__, "this threat needs the classifier")
+    require(y is not None, "y", "be a tensor of labels", "None", "this threat needs the true labels")
+    assert model is not None
+    assert y is not None
+    x, setting = prepare(model, x, norm, bounds, frozen, chunk)
+    known = int(y.max()) < setting.classes
+    require(known, "y", f"lie below {setting.classes}, the model's classes", int(y.max()), "check the order of classes")
+    return x, y, setting
+
+
 def plain(value: object) -> Any:
     """A setting as JSON knows it."""
     if value is None or isinstance(value, bool | int | float | str):
@@ -115,15 +135,7 @@ class BallThreat(Threat):
 
     def prepared(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Setting]:
         """The batch and its labels, checked against the model, and the setting for them."""
-        assert isinstance(self.norm, Norm)
-        require(callable(model), "model", "be callable", type(model).__name__, "an attack needs the classifier that it attacks")
-        require(y is not None, "y", "be a tensor of labels", "None", "an attack needs the true labels")
-        assert model is not None
-        assert y is not None
-        x, setting = prepare(model, x, self.norm, self.bounds, self.frozen, self.chunk)
-        known = int(y.max()) < setting.classes
-        require(known, "y", f"lie below {setting.classes}, the model's classes", int(y.max()), "check the order of classes")
-        return x, y, setting
+        return with_model(model, x, y, as_norm(self.norm), self.bounds, self.frozen, self.chunk)
 
     def ball(self, x: Tensor) -> Ball:
         """Where the attack may go."""
