@@ -129,6 +129,40 @@ def test_random_defences_are_averaged_and_judged_by_the_majority(digits: Digits)
     assert again[standing.fooled].mean() > 0.7
 
 
+def test_randomness_is_noticed_where_nobody_says_so(digits: Digits, caplog: pytest.LogCaptureFixture) -> None:
+    x = digits.x[:4]
+    coin = Coin(digits.model)
+    coin.random = False
+    for defence, draws in ((coin, 10), (AntiAdversary(digits.model), 1), (digits.model, 1)):
+        target = Target(defence)
+        with caplog.at_level(logging.WARNING, "drq"):
+            target.notice_randomness(x)
+        assert target.draws == draws
+    assert caplog.text.count("answers differently each time") == 1
+
+
+def test_memory_is_bounded_by_chunk(digits: Digits) -> None:
+    """No batch of the model has more rows, whatever the member, where the defence has the same bound."""
+    x, y = digits.x[:9], digits.y[:9]
+    robust = drq.DRQ(digits.model, "linf", 0.05, explore=SHORT, quantify=SHORT, chunk=6)
+    rows: list[int] = []
+    handle = digits.model.register_forward_hook(lambda _module, given, _output: rows.append(len(given[0])))
+    space = {"norm": "linf", "radius": 0.05, "chunk": 6}
+    members = (
+        threats.Transfer(attack=threats.APGD(steps=3, **space), **space),
+        threats.Envelope(steps=2, **space),
+        threats.Halfway(steps=2, **space),
+        threats.FewerSteps(steps=2, **space),
+        threats.ScoreBased(queries=2, **space),
+        threats.DecisionBased(queries=2, **space),
+    )
+    try:
+        threats.Chain(members=members, **space).run(robust, x, y)
+    finally:
+        handle.remove()
+    assert max(rows) <= 6
+
+
 def test_a_plain_model_is_its_own_defence(digits: Digits) -> None:
     x, y = digits.x[:20], digits.y[:20]
     standing = threats.Transfer("linf", RADIUS, threats.APGD("linf", RADIUS, 30)).run(digits.model, x, y)

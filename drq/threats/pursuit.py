@@ -105,6 +105,7 @@ def hunt(
     assert isinstance(model, nn.Module)
     target = Target(model)
     x, y, setting = attack.prepared(target.static, x, y)
+    target.notice_randomness(x[:4])
     verdict_cost = target.verdict_cost(x[:1])
     costs = [member.cost(target, x[:1]) + verdict_cost for member in members]
     affordable = within(budget - verdict_cost, costs)

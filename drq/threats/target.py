@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from drq.objectives import Model, Objective, Score, away_from, every_point, favo
 from drq.rows import Rows
 from drq.scores import UNREACHED
 from drq.search import search
+
+logger = logging.getLogger("drq")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +55,17 @@ class Target:
     def __init__(self, defence: nn.Module, draws: int = 10) -> None:
         self.defence = defence
         self.static: nn.Module = defence.model if hasattr(defence, "decide") else defence  # type: ignore[assignment]
+        self.most_draws = draws
         self.draws = draws if getattr(defence, "random", False) else 1
+
+    def notice_randomness(self, x: Tensor) -> None:
+        """Ask twice: a defence whose answers differ is taken for random, though it does not say so."""
+        if self.draws > 1 or isinstance(self.defence, DRQ):
+            return
+        first, second = self.defence(x), self.defence(x)
+        if (first - second).abs().max() > 0.01 * first.abs().max():
+            self.draws = self.most_draws
+            logger.warning("drq: this defence answers differently each time: its scores are averaged over %d draws", self.draws)
 
     @contextmanager
     def metered(self) -> Iterator[Meter]:

@@ -1,0 +1,99 @@
+"""Write the tables in docs/ from the records in results/: what stands between ``<!-- name -->`` and ``<!-- end -->`` is replaced.
+
+``python benchmarks/tables.py``; a test fails where a page is older than its records.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["docs/threats.md"]
+
+
+def record(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text())
+    return loaded
+
+
+def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), ["---"] * len(list(head)), *map(list, rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def attacks() -> str:
+    """Robust accuracy under our Auto-PGD and the reference's, by norm and loss."""
+    losses = {"ce": "cross-entropy", "dlr": "DLR", "dlr_targeted": "targeted DLR, 9 classes"}
+    rows = [
+        [
+            row["norm"],
+            losses[row["loss"]],
+            f"{row['ours']:.1f}",
+            " / ".join(f"{each:.1f}" for each in row["reference"]),
+        ]
+        for row in record("attacks")["accuracy"]
+    ]
+    return markdown(["norm", "loss", "ours", "pyautoattack, three seeds"], rows)
+
+
+def red_team() -> str:
+    """Static beside defended, apparent beside worst case."""
+    names = {"red-team-anti-adversary-quick": "Anti-Adversary", "red-team-drq-quick": "DRQ linf 16/255"}
+    rows = []
+    for file, name in names.items():
+        found = record(file)
+        static, defended = found["static"], found["defended"]
+        rows.append(
+            [
+                name,
+                f"{static['clean']:.1f} / {defended['clean']:.1f}",
+                f"{static['worst_case']:.1f}",
+                f"{found['hasty']:.1f}" if "hasty" in found else "",
+                f"{found['transferred']:.1f}",
+                f"{defended['worst_case']:.1f}",
+                f"{found['gain']:+.1f}",
+                f"{found['passes']['mean']:,.0f}",
+            ]
+        )
+    head = ["defence", "clean, static / defended", "static, worst case", "APGD on its scores", "transferred", "red team", "gain"]
+    return markdown([*head, "passes an image"], rows)
+
+
+def spatial() -> str:
+    """The readings that matter, ours beside the paper's."""
+    found = record("spatial")
+    models = list(dict.fromkeys(each["model"] for each in found["readings"]))
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for each in found["readings"]:
+        setting = each["setting"]
+        number = "" if setting is None else f"grid of {setting['grid']}" if setting["grid"] else str(setting["worst_of"])
+        if number in ("2", "3", "5", "15"):
+            continue
+        paper = " / ".join(f"{value:.1f}" for value in each["paper"].values())
+        rows.setdefault((each["reading"], number), {})[each["model"]] = f"{each['accuracy']:.1f} ({paper})"
+    stand_ins = {each["model"]: each["stands_for"] for each in found["readings"]}
+    head = ["reading", "worst of", *(f"{name} ({stand_ins[name]})" for name in models)]
+    return markdown(head, [[*key, *(row.get(name, "") for name in models)] for key, row in rows.items()])
+
+
+TABLES: dict[str, Callable[[], str]] = {"attacks": attacks, "red_team": red_team, "spatial": spatial}
+
+
+def updated(page: str) -> str:
+    """The text of a page with its tables made anew."""
+
+    def table(match: re.Match[str]) -> str:
+        return f"<!-- {match[1]} -->\n\n{TABLES[match[1]]()}\n\n<!-- end -->"
+
+    return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", table, (ROOT / page).read_text(), flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        text = updated(page)
+        (ROOT / page).write_text(text)
+        print(page)
