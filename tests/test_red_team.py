@@ -143,8 +143,8 @@ def test_randomness_is_noticed_where_nobody_says_so(digits: Digits, caplog: pyte
 
 def test_memory_is_bounded_by_chunk(digits: Digits) -> None:
     """No batch of the model has more rows, whatever the member, where the defence has the same bound."""
-    x, y = digits.x[:9], digits.y[:9]
-    robust = drq.DRQ(digits.model, "linf", 0.05, explore=SHORT, quantify=SHORT, chunk=6)
+    x, y = digits.x[:4], digits.y[:4]
+    robust = drq.DRQ(digits.model, "linf", 0.05, explore=drq.Gradient(2), quantify=drq.Gradient(2), chunk=6)
     rows: list[int] = []
     handle = digits.model.register_forward_hook(lambda _module, given, _output: rows.append(len(given[0])))
     space = {"norm": "linf", "radius": 0.05, "chunk": 6}
@@ -161,6 +161,52 @@ def test_memory_is_bounded_by_chunk(digits: Digits) -> None:
     finally:
         handle.remove()
     assert max(rows) <= 6
+
+
+class Detached(Wrapper):
+    """A defence that can be asked and not followed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x).detach().round()
+
+    def decide(self, x: Tensor) -> Verdict:
+        return Verdict(self(x).argmax(1))
+
+
+def test_a_defence_without_gradients_is_attacked_all_the_same(digits: Digits, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = digits.x[:20], digits.y[:20]
+    defence = Detached(digits.model)
+    with caplog.at_level(logging.WARNING, "drq"):
+        standing = chain(norm="linf", radius=RADIUS).run(defence, x, y)
+    assert caplog.text.count("is not run: the scores of the defence have no gradient") == 2  # both envelopes
+    assert torch.equal(standing.fooled, defence.decide(standing.x).label != y)
+    assert standing.fooled.double().mean() > 0.3
+    with pytest.raises(drq.InputError, match=r"^members must have one that can be run on this defence, got Envelope"):
+        threats.Envelope("linf", RADIUS).run(defence, x, y)
+
+
+def test_two_classes_are_enough(caplog: pytest.LogCaptureFixture) -> None:
+    """Losses that need three or four are left out; the rest of the team works."""
+    model, x = linear(torch.tensor([6.0, -6.0], dtype=torch.float64)), inputs(0, 12, 2)
+    y, robust = model(x).argmax(1), drq.DRQ(model, "linf", 0.1, explore=SHORT, quantify=SHORT)
+    members = [member for member in threats.RedTeam("linf", 0.1).members if isinstance(member, threats.Transfer)]
+    with caplog.at_level(logging.WARNING, "drq"):
+        standing = threats.Chain("linf", 0.1, (*members, threats.Envelope("linf", 0.1, 10))).run(robust, x, y)
+    assert "Transfer(APGD dlr) is not run: it needs 3 classes, the model has 2" in caplog.text
+    assert "Transfer(APGDTargeted) is not run: it needs 4 classes, the model has 2" in caplog.text
+    within_reach = (x @ torch.tensor([6.0, -6.0], dtype=torch.float64)).abs() < 12 * 0.1  # what a linear model can be moved by
+    assert torch.equal(standing.fooled, within_reach)
+
+
+def test_what_cannot_be_a_target_is_told_so(digits: Digits) -> None:
+    x, y = digits.x[:3], digits.y[:3]
+    one_each = drq.DRQ(digits.model, "linf", torch.full((3,), 0.1))
+    with pytest.raises(drq.InputError, match=r"^model\.radius must not be one number for each sample, got a tensor: "):
+        threats.RedTeam("linf", 0.1).run(one_each, x, y)
+    with pytest.raises(drq.InputError, match=r"^model\.model must be a torch\.nn\.Module, got function: "):
+        threats.RedTeam("linf", 0.1).run(drq.DRQ(lambda x: digits.model(x), "linf", 0.1), x, y)
+    with pytest.raises(drq.InputError, match=r"^model must be a torch\.nn\.Module, got function: "):
+        threats.RedTeam("linf", 0.1).run(lambda x: digits.model(x), x, y)
 
 
 def test_a_plain_model_is_its_own_defence(digits: Digits) -> None:
@@ -221,7 +267,10 @@ class TestBudget:
         with caplog.at_level(logging.WARNING, "drq"):
             standing = threats.Chain(members=members, budget=1500, **SPACE).run(robust, x, y)
         assert standing.passes.max() <= 1500
-        assert "1500 passes an image do not suffice for Envelope(rival 1, 100 steps through 7): not run" in caplog.text
+        reason = "Envelope(rival 1, 100 steps through 7) is not run: it may take 3646 passes an image where 1288 are left"
+        assert reason in caplog.text
+        with pytest.raises(drq.InputError, match=r"^members must have one that can be run on this defence, got Envelope"):
+            threats.Chain(members=members[:1], budget=1500, **SPACE).run(robust, x, y)
 
     def test_costly_members_run_on_the_first_samples_of_a_dataset_only(self) -> None:
         model, x = network(2, classes=5), inputs(2, 4, 4)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from drq.auto_step import AutoStep
 from drq.black_box import RayS, Square
 from drq.errors import require
 from drq.norms import Ball, Linf
-from drq.objectives import Model, Objective, Score, away_from, dlr_toward, last_place, margin
+from drq.objectives import Model, Objective, Score, away_from, dlr, dlr_toward, last_place, margin
 from drq.rows import per_row
 from drq.search import Found, Gradient, Random, Search, Smoothing, check_steps, search
 from drq.seeds import generator
@@ -58,6 +59,11 @@ class SearchAttack(Attack):
     def passes(self) -> int:
         """Evaluations of the model for one sample."""
         return self.restarts * self.method.passes
+
+    @property
+    def fewest_classes(self) -> int:
+        """Classes that the objective needs."""
+        return 3 if self.aim is dlr else 2
 
     def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
         objective, ball = self.aim(setting.model, y), self.ball(x)
@@ -145,6 +151,8 @@ class APGDTargeted(Attack):
     steps: int = 100
     targets: int = field(default=9, kw_only=True)
     first: int = field(default=0, kw_only=True)
+
+    fewest_classes: ClassVar[int] = 4  # that the objective needs
 
     def __post_init__(self) -> None:
         super().__post_init__()

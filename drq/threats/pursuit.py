@@ -67,6 +67,7 @@ class Pursuit(BallThreat):
 
     follows_static: ClassVar[bool] = False  # it attacks the static model alone: its points then count against that, too
     costly: ClassVar[bool] = False  # a chain runs it on the first samples of a dataset only
+    needs_slopes: ClassVar[bool] = False  # it follows the scores of the defence
 
     @abstractmethod
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
@@ -75,6 +76,11 @@ class Pursuit(BallThreat):
     @abstractmethod
     def cost(self, target: Target, x: Tensor) -> int:
         """The most passes that this takes for a sample such as those of ``x``; the verdict comes on top."""
+
+    @property
+    def fewest_classes(self) -> int:
+        """Classes without which it makes no sense."""
+        return 2
 
     @property
     def rows(self) -> int:
@@ -101,43 +107,54 @@ def hunt(
     tell: Tell = silent,
 ) -> Standing:
     """Run the members one after the other, on a piece of the batch at a time; ``attack`` says where and how much at once."""
-    require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model).__name__, "wrap it in a module")
-    assert isinstance(model, nn.Module)
-    target = Target(model)
+    target = aimed_at(model)
     x, y, setting = attack.prepared(target.static, x, y)
     target.notice_randomness(x[:4])
-    verdict_cost = target.verdict_cost(x[:1])
-    costs = [member.cost(target, x[:1]) + verdict_cost for member in members]
-    affordable = within(budget - verdict_cost, costs)
-    left_out = [member.title for number, member in enumerate(members) if number not in affordable]
-    if left_out:
-        logger.warning("drq: %g passes an image do not suffice for %s: not run", budget, ", ".join(left_out))
-    parts, pieces = [], setting.pieces(len(x), size=max(member.rows for member in members))
-    for number, rows in enumerate(pieces):
-        tell(number / len(pieces), f"samples {rows.start + 1} to {rows.stop}")
-        standing = _begin(target, x[rows], y[rows])
-        done = verdict_cost
-        for which in affordable:
-            share = done / (verdict_cost + sum(costs[each] for each in affordable))
-            tell((number + share) / len(pieces), members[which].title)
-            standing = _advance(members[which], which, target, attack.ball(x[rows]), y[rows], index[rows], standing)
-            done += costs[which]
+    costs = plan(members, target, x[:1], setting.classes, budget)
+    parts, pieces = [], setting.pieces(len(x), size=max(members[number].rows for number in costs))
+    for piece, rows in enumerate(pieces):
+        standing, ahead, done = _begin(target, x[rows], y[rows]), sum(costs.values()), 0
+        for number, cost in costs.items():
+            tell((piece + done / ahead) / len(pieces), members[number].title)
+            standing = _advance(members[number], number, target, attack.ball(x[rows]), y[rows], index[rows], standing)
+            done += cost
         parts.append(standing)
     tell(1.0, "done")
     return parts[0].joined(parts[1:])
 
 
-def within(budget: float, costs: Sequence[int]) -> list[int]:
-    """Which entries fit, first come first served.
+def aimed_at(model: nn.Module | Model | None) -> Target:
+    """The model as a target, if it can be one."""
+    require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model).__name__, "wrap it in a module")
+    assert isinstance(model, nn.Module)
+    target = Target(model)
+    kind, remedy = type(target.static).__name__, "an attack on a defence counts what the model in it evaluates"
+    require(isinstance(target.static, nn.Module), "model.model", "be a torch.nn.Module", kind, remedy)
+    radius = getattr(model, "radius", None)
+    each_its_own = isinstance(radius, Tensor) and radius.numel() > 1
+    remedy = "samples are attacked in other batches than they were given in; use a number or drq.Calibrated()"
+    require(not each_its_own, "model.radius", "not be one number for each sample", "a tensor", remedy)
+    return target
 
-    >>> within(10, [4, 7, 5])
-    [0, 2]
-    """
-    chosen: list[int] = []
-    for number, cost in enumerate(costs):
-        if cost <= budget:
-            chosen.append(number)
+
+def plan(members: Sequence[Pursuit], target: Target, x: Tensor, classes: int, budget: float) -> dict[int, int]:
+    """The most that each member costs a sample, verdict included, by its number; a warning names those that are not run."""
+    verdict, slopes, chosen = target.verdict_cost(x), target.has_slopes(x), {}
+    budget -= verdict
+    for number, member in enumerate(members):
+        if classes < member.fewest_classes:
+            why = f"it needs {member.fewest_classes} classes, the model has {classes}"
+        elif member.needs_slopes and not slopes:
+            why = "the scores of the defence have no gradient"
+        elif (cost := member.cost(target, x) + verdict) > budget:
+            why = f"it may take {cost} passes an image where {budget:g} are left"
+        else:
+            chosen[number] = cost
             budget -= cost
+            continue
+        logger.warning("drq: %s is not run: %s", member.title, why)
+    titles = ", ".join(member.title for member in members)
+    require(bool(chosen), "members", "have one that can be run on this defence", titles, "see the warnings for what each lacks")
     return chosen
 
 

@@ -38,6 +38,10 @@ class Transfer(Pursuit):
         require(same, "attack", "have the norm and the radius of the transfer", self.attack, "give both the same")
 
     @property
+    def fewest_classes(self) -> int:
+        return self.attack.fewest_classes
+
+    @property
     def title(self) -> str:
         aim = f" {self.attack.aim.__name__}" if isinstance(self.attack, APGD) else ""
         return f"Transfer({type(self.attack).__name__}{aim})"
@@ -66,6 +70,8 @@ class Envelope(Pursuit):
     steps: int = 100
     inner: tuple[int, ...] = field(default=(7,), kw_only=True)
     rank: int = field(default=0, kw_only=True)
+
+    needs_slopes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,6 +120,8 @@ class FewerSteps(Pursuit):
 
     steps: int = 40
     inner: int = field(default=5, kw_only=True)
+
+    needs_slopes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

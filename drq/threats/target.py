@@ -67,6 +67,14 @@ class Target:
             self.draws = self.most_draws
             logger.warning("drq: this defence answers differently each time: its scores are averaged over %d draws", self.draws)
 
+    def has_slopes(self, x: Tensor) -> bool:
+        """Whether gradients come back through the scores; those of DRQ do by construction."""
+        if isinstance(self.defence, DRQ):
+            return True
+        with torch.enable_grad():
+            scores: Tensor = self.defence(x.clone().requires_grad_())
+        return scores.requires_grad
+
     @contextmanager
     def metered(self) -> Iterator[Meter]:
         """Count every row that the static model evaluates meanwhile."""
