@@ -2,8 +2,7 @@
 
 A single random draw lowers the accuracy of a robust model far less than the table says, so something harder was measured: the
 worst of several draws, or of a grid, with one padding or another. Each reading is measured on three CIFAR-10 models that stand
-in for the paper's; the worst of k draws is taken for all k at once. ``python benchmarks/spatial.py`` writes a record and prints
-a Markdown table. It needs the folder of trained models and CIFAR-10 that DRQ_TEST_ASSETS names.
+in for the paper's; the worst of k draws is taken for all k at once. ``python benchmarks/spatial.py`` writes results/spatial.json.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from assets import arguments, classifier, test_images, write
 from torch import Tensor, nn
 
 from drq.objectives import log_odds
-from drq.threats.spatial import Movement, Rotation, Spatial, Translation, warp
+from drq.threats.spatial import Movement, Rotation, RotationTranslation, Spatial, Translation, warp
 
 READINGS: dict[str, Spatial] = {
     "rotation": Rotation(20),
@@ -33,8 +32,11 @@ READINGS: dict[str, Spatial] = {
     "translation, reflection": Translation(4, padding="reflection"),
     "translation, corners": Translation(4, grid=2),
     "translation, corners, border": Translation(4, grid=2, padding="border"),
+    "rotation and translation": RotationTranslation(4),  # for either column of the table
+    "rotation and translation, border": RotationTranslation(4, padding="border"),
+    "rotation and translation, reflection": RotationTranslation(4, padding="reflection"),
+    "rotation and translation, corners": RotationTranslation(4, grid=2),
 }  # padded with zeros, bilinear and in whole pixels where nothing else is said
-BOTH = "rotation and translation"  # one after the other, for either column of the table
 PAPER = {  # the model that each of ours stands in for; its accuracies: clean, rotations, translations
     "cifar10-linf": ("Wong2020Fast", 83.34, 43.74, 59.08),
     "cifar10-l2": ("Rice2020Overfitting, l2", 88.67, 43.49, 63.96),
@@ -54,14 +56,9 @@ def answers(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 def candidates(name: str, count: int, draws: int) -> tuple[Spatial, list[Movement]]:
     """The threat behind a reading with all of its movements of ``count`` images."""
-    index = torch.arange(count)
-    if name == BOTH:
-        turn, step = (replace(READINGS[each], worst_of=draws) for each in ("rotation", "translation"))
-        pairs = zip(turn.movements(index, 32), step.movements(index, 32), strict=True)
-        return turn, [Movement(one.degrees, other.offset) for one, other in pairs]
     threat = READINGS[name]
     threat = replace(threat, worst_of=draws if threat.grid is None else 1)
-    return threat, threat.movements(index, 32)
+    return threat, threat.movements(torch.arange(count), 32)
 
 
 def accuracies(name: str, model: nn.Module, x: Tensor, y: Tensor, draws: int) -> Iterator[tuple[Spatial, float]]:
@@ -83,34 +80,17 @@ def measure(model: nn.Module, name: str, x: Tensor, y: Tensor, readings: list[st
     clean = 100 * answers(model, x, y)[1].mean().item()
     yield {"reading": "clean", **shared, "setting": None, "accuracy": clean, "paper": {"clean": published[0]}}
     for reading in readings:
-        columns = {"rotations": published[1], "translations": published[2]}
-        if reading != BOTH:
-            columns = {key: value for key, value in columns.items() if key.startswith(reading.split(",")[0])}
+        columns = {"rotation": published[1], "translation": published[2]}
+        columns = {key: value for key, value in columns.items() if key in reading}
         for threat, accuracy in accuracies(reading, model, x, y, draws):
-            more = {} if reading != BOTH else READINGS["translation"].record
-            yield {"reading": reading, **shared, "setting": more | threat.record, "accuracy": accuracy, "paper": columns}
-
-
-def table(records: list[dict[str, Any]]) -> str:
-    """A row for each reading, a column for each model: ours beside the paper's."""
-    models = list(dict.fromkeys(each["model"] for each in records))
-    rows: dict[tuple[str, str], dict[str, str]] = {}
-    for each in records:
-        setting = each["setting"]
-        number = "" if setting is None else f"grid of {setting['grid']}" if setting["grid"] else str(setting["worst_of"])
-        paper = " / ".join(f"{value:.2f}" for value in each["paper"].values())
-        rows.setdefault((each["reading"], number), {})[each["model"]] = f"{each['accuracy']:.1f} ({paper})"
-    lines = [["reading", "worst of", *(f"{name} ({PAPER[name][0]})" for name in models)], ["---"] * (2 + len(models))]
-    lines += [[*key, *(row.get(name, "") for name in models)] for key, row in rows.items()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+            yield {"reading": reading, **shared, "setting": threat.record, "accuracy": accuracy, "paper": columns}
 
 
 def main() -> None:
-    known = [*READINGS, BOTH]
     parser = arguments(__doc__)
     parser.add_argument("--draws", type=int, default=20, help="of every random reading")
     parser.add_argument("--models", nargs="+", choices=PAPER, default=list(PAPER))
-    parser.add_argument("--readings", nargs="+", choices=known, default=known)
+    parser.add_argument("--readings", nargs="+", choices=READINGS, default=list(READINGS))
     given = parser.parse_args()
     x, y = test_images(given.assets, given.images, given.device)
     records = []
@@ -120,7 +100,6 @@ def main() -> None:
             records.append(record)
             print(f"{name}: {record['reading']}, {record['accuracy']:.1f}", file=sys.stderr, flush=True)
     write(given.out, "spatial", {"images": given.images, "draws": given.draws, "readings": records})
-    print(table(records))
 
 
 if __name__ == "__main__":

@@ -153,6 +153,6 @@ def _flipped(direction: Tensor, turn: Tensor) -> Tensor:
     features = flat.shape[1]
     rounds = (features - 1).bit_length() + 1  # until a block is a single feature
     turn = (turn[:, None] - 1) % (2**rounds - 1) + 1
-    blocks = 2 ** turn.double().log2().floor().long()
+    blocks = 2 ** (torch.frexp(turn.double()).exponent.long() - 1)  # the power of 2 below; a logarithm may round
     block = torch.arange(features, device=turn.device) * blocks // features
     return torch.where(block == turn - blocks, -flat, flat).reshape(direction.shape)

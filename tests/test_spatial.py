@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from drq.errors import InputError
 from drq.objectives import log_odds
-from drq.threats.spatial import PAPER_ROTATION, PAPER_TRANSLATION, Rotation, Spatial, Translation, usual_pixels, warp
+from drq.threats.spatial import (
+    PAPER_ROTATION,
+    PAPER_TRANSLATION,
+    Rotation,
+    RotationTranslation,
+    Spatial,
+    Translation,
+    usual_pixels,
+    warp,
+)
 
 PADDINGS = ["zeros", "border", "reflection"]
 both_ways = pytest.mark.parametrize("interpolation", ["bilinear", "nearest"])
@@ -208,12 +217,22 @@ def test_a_grid_goes_from_end_to_end(digits: Digits) -> None:
     assert (Translation(1, grid=3).run(model, x, y).passes == 9).all()
 
 
-def test_the_papers_setting_is_both_ends_and_all_corners() -> None:
-    index = torch.arange(1)
-    assert [each.degrees.item() for each in PAPER_ROTATION.movements(index, 32)] == [-20, 20]
+def test_the_papers_translation_is_the_worst_of_all_corners() -> None:
     for side, pixels in ((32, 4), (224, 20)):
-        corners = {tuple(each.offset[0].tolist()) for each in PAPER_TRANSLATION.movements(index, side)}
+        corners = {tuple(each.offset[0].tolist()) for each in PAPER_TRANSLATION.movements(torch.arange(1), side)}
         assert corners == {(right, down) for right in (-pixels, pixels) for down in (-pixels, pixels)}
+
+
+def test_rotation_and_translation_make_the_movements_of_each_alone() -> None:
+    """The same draws: its angles are those of Rotation, its offsets those of Translation."""
+    index, both = torch.arange(7), RotationTranslation(4, 20, worst_of=3)
+    together = both.movements(index, 32)
+    turns, steps = (each.movements(index, 32) for each in (Rotation(20, worst_of=3), Translation(4, worst_of=3)))
+    assert all(torch.equal(one.degrees, turn.degrees) for one, turn in zip(together, turns, strict=True))
+    assert all(torch.equal(one.offset, step.offset) for one, step in zip(together, steps, strict=True))
+    assert all(each.degrees.abs().max() > 1 and each.offset.abs().max() > 1 for each in together)
+    assert RotationTranslation(4, grid=2).candidates == 8
+    assert (PAPER_ROTATION.degrees, PAPER_ROTATION.pixels, PAPER_ROTATION.candidates) == (20, None, 15)
 
 
 def test_nothing_else_is_touched(digits: Digits) -> None:

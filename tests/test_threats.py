@@ -55,6 +55,7 @@ MOVEMENTS = {
     "Rotation": threats.Rotation(20.0),
     "Rotation, worst of 3": threats.Rotation(20.0, worst_of=3),
     "Translation": threats.Translation(2.0),
+    "RotationTranslation": threats.RotationTranslation(2.0, 20.0, padding="border"),
     "Translation, worst of 3": threats.Translation(2.0, worst_of=3, padding="reflection"),
 }
 CORRUPTIONS = {entry.name: eval(f"threats.{entry.name}") for entry in threats.list() if entry.family == "corruption"}

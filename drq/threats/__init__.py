@@ -18,7 +18,7 @@ from drq.threats.corruptions import Corruption
 from drq.threats.ensemble import ensemble
 from drq.threats.pursuit import Pursuit, Standing
 from drq.threats.red_team import Chain, RedTeam
-from drq.threats.spatial import PAPER_ROTATION, PAPER_TRANSLATION, Rotation, Translation
+from drq.threats.spatial import PAPER_ROTATION, PAPER_TRANSLATION, Rotation, RotationTranslation, Translation
 from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Halfway, ScoreBased, Transfer
 from drq.threats.target import Target
 from drq.threats.third_party import AutoAttack, Foolbox
@@ -52,6 +52,7 @@ __all__ = [
     "RaySAttack",
     "RedTeam",
     "Rotation",
+    "RotationTranslation",
     "ScoreBased",
     "SearchAttack",
     "Shifted",

@@ -12,7 +12,7 @@ from drq.threats.adaptive import EndToEnd, Manipulation
 from drq.threats.attacks import APGD, PGD, APGDTargeted, LastPlace, PGDAttack, PGDNoise, RandomNoise, RaySAttack, SquareAttack
 from drq.threats.corruptions import DESCRIPTIONS, Corruption
 from drq.threats.red_team import Chain, RedTeam
-from drq.threats.spatial import Rotation, Translation
+from drq.threats.spatial import Rotation, RotationTranslation, Translation
 from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Halfway, ScoreBased, Transfer
 from drq.threats.third_party import AutoAttack, Foolbox
 from drq.threats.threat import Threat, plain
@@ -21,7 +21,7 @@ FAMILIES: Mapping[str, tuple[type[Threat], ...]] = {
     "attack on a model": (PGD, APGD, APGDTargeted, RandomNoise, SquareAttack, RaySAttack, LastPlace, AutoAttack, Foolbox),
     "adaptive attack of the paper": (PGDNoise, PGDAttack, EndToEnd, Manipulation),
     "attack on a defence": (Transfer, Envelope, Halfway, FewerSteps, ScoreBased, DecisionBased, Chain, RedTeam),
-    "spatial": (Rotation, Translation),
+    "spatial": (Rotation, Translation, RotationTranslation),
 }
 
 
@@ -54,7 +54,7 @@ def list() -> builtins.list[Entry]:
     """Every threat there is.
 
     >>> [entry.name for entry in list() if entry.family == "spatial"]
-    ['Rotation', 'Translation']
+    ['Rotation', 'Translation', 'RotationTranslation']
     """
     entries = [describe(kind, family) for family, kinds in FAMILIES.items() for kind in kinds]
     settings = describe(Corruption, "").settings
