@@ -282,6 +282,21 @@ class TestBudget:
         assert (standing.passes[~few] < 100).all()
 
 
+def test_what_is_wrong_before_any_attack_is_not_counted_as_fallen_to_one() -> None:
+    """DRQ may be wrong at a sample where the model in it is right: the transfers still attack that model there."""
+    model, x = network(6, gain=6.0), inputs(6, 60, 4)
+    robust = drq.DRQ(model, "linf", 0.4, explore=SHORT, quantify=SHORT)
+    y = model(x).argmax(1)
+    wrong = robust.decide(x).label != y
+    assert 5 <= wrong.sum() <= 55
+    standing = threats.Transfer("linf", 0.2, threats.APGD("linf", 0.2, 20)).run(robust, x, y)
+    assert torch.equal(standing.x[wrong], x[wrong])
+    assert (standing.by[wrong] == ITSELF).all()
+    assert (standing.by[standing.fooled & ~wrong] == 0).all()
+    assert (standing.static_by >= 0).sum() > (standing.static_by[~wrong] >= 0).sum()
+    assert threats.RedTeam("linf", 0.2).findings(standing)["defended"]["clean"] == pytest.approx(100 * (~wrong).double().mean())
+
+
 def test_findings_add_up(digits: Digits) -> None:
     x, y = digits.x[:12], digits.y[:12]
     team = threats.RedTeam("linf", RADIUS)

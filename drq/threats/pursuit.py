@@ -50,8 +50,8 @@ class Standing(Shifted):
         return cls(x, spent, verdict.fooled, static_by, verdict.lead, verdict.rivals, verdict.radius, finder)
 
     def challenged(self, new: Standing) -> Standing:
-        """The better of the present and the new points; one that fools the defence is not given up for one that does not."""
-        better = (new.fooled & ~self.fooled) | ((new.fooled == self.fooled) & (new.lead < self.lead))
+        """The better of the present and the new points; the first that fools the defence stays."""
+        better = ~self.fooled & (new.fooled | (new.lead < self.lead))
         columns = {name: torch.where(per_row(better, old), getattr(new, name), old) for name, old in vars(self).items()}
         columns["passes"] = self.passes + new.passes
         columns["static_by"] = torch.where(self.static_fooled, self.static_by, new.static_by)
