@@ -5,7 +5,7 @@ READY := .venv/.ready
 # Small models gain nothing from threads, and two test processes fill two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -o faulthandler_timeout=600
 
-.PHONY: help setup demo test test-slow lint format theory
+.PHONY: help setup demo test test-slow lint format theory tables benchmarks
 
 help:
 	@echo "make demo       train a small classifier and see DRQ at work (about a minute)"
@@ -13,6 +13,8 @@ help:
 	@echo "make test-slow  the tests that take longer; with DRQ_TEST_ASSETS=<folder> also those on CIFAR-10 models"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the files"
+	@echo "make tables     write the tables in docs/ from the records in results/"
+	@echo "make benchmarks measure attacks, red team and spatial shifts anew (a GPU; DRQ_TEST_ASSETS=<folder>)"
 	@echo "make theory     measure how far the search departs from the propositions, for docs/theory.md"
 
 setup: $(READY)
@@ -43,3 +45,12 @@ format: $(READY)
 
 theory: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/propositions.py
+
+tables: $(READY)
+	$(BIN)/python benchmarks/tables.py
+
+benchmarks: $(READY)
+	$(BIN)/python benchmarks/attacks.py
+	$(BIN)/python benchmarks/red_team.py anti-adversary
+	$(BIN)/python benchmarks/red_team.py drq
+	$(BIN)/python benchmarks/spatial.py --images 1000

@@ -64,20 +64,19 @@ def red_team() -> str:
 
 
 def spatial() -> str:
-    """The readings that matter, ours beside the paper's."""
-    found = record("spatial")
-    models = list(dict.fromkeys(each["model"] for each in found["readings"]))
+    """A row for each reading that is not a step between two others, ours beside the paper's."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
-    for each in found["readings"]:
-        setting = each["setting"]
-        number = "" if setting is None else f"grid of {setting['grid']}" if setting["grid"] else str(setting["worst_of"])
-        if number in ("2", "3", "5", "15"):
+    stand_ins: dict[str, str] = {}
+    for each in record("spatial")["readings"]:
+        setting = each["setting"] or {"grid": None, "worst_of": ""}
+        number = f"grid of {setting['grid']}" if setting["grid"] else str(setting["worst_of"])
+        if number in ("2", "3", "5", "10"):
             continue
         paper = " / ".join(f"{value:.1f}" for value in each["paper"].values())
         rows.setdefault((each["reading"], number), {})[each["model"]] = f"{each['accuracy']:.1f} ({paper})"
-    stand_ins = {each["model"]: each["stands_for"] for each in found["readings"]}
-    head = ["reading", "worst of", *(f"{name} ({stand_ins[name]})" for name in models)]
-    return markdown(head, [[*key, *(row.get(name, "") for name in models)] for key, row in rows.items()])
+        stand_ins[each["model"]] = each["stands_for"]
+    head = ["reading", "worst of", *(f"{model} ({paper})" for model, paper in stand_ins.items())]
+    return markdown(head, [[*key, *(row[model] for model in stand_ins)] for key, row in rows.items()])
 
 
 TABLES: dict[str, Callable[[], str]] = {"attacks": attacks, "red_team": red_team, "spatial": spatial}
