@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -17,7 +17,24 @@ from drq.seeds import generator
 
 
 @dataclass(frozen=True)
-class Square(Search):
+class Queries(Search):
+    """A search whose steps are queries; the part that both share."""
+
+    queries: int
+
+    def __post_init__(self) -> None:
+        check_steps("queries", self.queries, "each is one evaluation of the model")
+
+    @property
+    def steps(self) -> int:
+        return self.queries
+
+    def shortened(self, steps: int) -> Self:
+        return replace(self, queries=min(steps, self.queries))
+
+
+@dataclass(frozen=True)
+class Square(Queries):
     """Random search that changes one square of the image at a time and keeps what helps.
 
     The first proposal is vertical stripes; then squares, smaller and smaller, get one random sign a channel at full strength.
@@ -37,16 +54,6 @@ class Square(Search):
     seed: int = 0
 
     halvings = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10 000 queries: when squares get half as large
-
-    def __post_init__(self) -> None:
-        check_steps("queries", self.queries, "each is one evaluation of the model")
-
-    @property
-    def steps(self) -> int:
-        return self.queries
-
-    def shortened(self, steps: int) -> Self:
-        return replace(self, queries=min(steps, self.queries))
 
     def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: int) -> tuple[Look, State]:
         score = objective(state.point)
@@ -89,7 +96,7 @@ class _Ray(State):
 
 
 @dataclass(frozen=True)
-class RayS(Search):
+class RayS(Queries):
     """Decision-based search for the direction in which the answer changes soonest, among the corners of the linf ball.
 
     Signs are flipped block by block, in blocks half as large each time round. A flip is kept where the answer changes at the
@@ -106,15 +113,7 @@ class RayS(Search):
     queries: int = 10_000
     tolerance: float = 0.02
 
-    def __post_init__(self) -> None:
-        check_steps("queries", self.queries, "each is one evaluation of the model")
-
-    @property
-    def steps(self) -> int:
-        return self.queries
-
-    def shortened(self, steps: int) -> Self:
-        return replace(self, queries=min(steps, self.queries))
+    stays_in_ball: ClassVar[bool] = False
 
     def merit(self, score: Score, point: Tensor, ball: Ball) -> Tensor:
         return ball.norm.length(point - ball.center)

@@ -150,7 +150,7 @@ class DRQ(Wrapper):
         share = isinstance(alpha, int | float) and 0 <= alpha <= 1
         require(share, "alpha", "lie in [0, 1]", repr(alpha), "the paper uses 0.5")
         for name, method in (("explore", explore), ("quantify", quantify)):
-            stays = isinstance(method, Search) and not isinstance(method, MinimumNorm)
+            stays = isinstance(method, Search) and method.stays_in_ball
             require(stays, name, "be a search within a ball", repr(method), "drq.Gradient(20) is the paper's")
         if classes is not None:
             check_steps("classes", classes, "None searches all classes")
@@ -161,19 +161,22 @@ class DRQ(Wrapper):
         require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
         self.radius, self.alpha = radius, alpha
         self.explore, self.quantify = explore, quantify
-        self.classes, self.bounds, self.frozen, self.explore_base = classes, bounds, frozen, explore_base
+        self.classes, self.bounds, self.explore_base = classes, bounds, explore_base
+        self.frozen = None if frozen is None else torch.as_tensor(frozen)
         self.prune, self.precision, self.chunk, self.keep_points = prune, precision, chunk, keep_points
         self._cost_was_logged = False
 
     def extra_repr(self) -> str:
         """The settings, as they show in the printed module."""
-        names = ("norm", "radius", "alpha", "explore", "quantify", "classes", "prune", "precision")
+        names = ("norm", "radius", "alpha", "explore", "quantify", "classes", "explore_base", "prune", "precision")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def variant(self, **changes: Any) -> DRQ:
         """The same model with other settings."""
         settings = {name: getattr(self, name) for name in inspect.signature(DRQ).parameters if name != "model"}
-        return DRQ(self.model, **(settings | changes))
+        other = DRQ(self.model, **(settings | changes))
+        other._cost_was_logged = self._cost_was_logged
+        return other
 
     def shortened(self, steps: int) -> DRQ:
         """The same defence with searches of at most so many steps, whose scores can all be read: what an attacker follows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,6 +36,8 @@ class MinimumNorm(Search):
     """
 
     steps: int = 100
+
+    stays_in_ball: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_steps("steps", self.steps)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -64,6 +64,7 @@ class Look(NamedTuple):
 class Search(ABC):
     """A method that proposes points. ``steps`` moves are made, so ``steps + 1`` points are visited, the start included."""
 
+    stays_in_ball: ClassVar[bool] = True  # False for one that looks for the nearest point, wherever that is
     unroll: bool = False  # whether the result is differentiable through the steps
     checkpoint: bool = False  # whether an unrolled step is recomputed in the backward pass
 
@@ -204,8 +205,13 @@ class Smoothing(ABC):
 
 def check_steps(name: str, steps: int, remedy: str = "use radius=0 for the undefended classifier") -> None:
     """A search makes at least one step."""
-    whole = isinstance(steps, Integral) and not isinstance(steps, bool) and steps >= 1
-    require(whole, name, "be a whole number of at least 1", repr(steps), remedy)
+    check_count(name, steps, remedy, least=1)
+
+
+def check_count(name: str, count: int, remedy: str, least: int = 0) -> None:
+    """A whole number, not too small."""
+    whole = isinstance(count, Integral) and not isinstance(count, bool) and count >= least
+    require(whole, name, f"be a whole number of at least {least}", repr(count), remedy)
 
 
 @dataclass(frozen=True)

@@ -113,3 +113,34 @@ def test_without_exploring_the_base_label_is_quantified_at_x(norm: str) -> None:
     gain = 0.3 * drq.Ball(x, 0.3, norm).norm.dual_length(weight[None])
     base = decision.log_odds.gather(1, decision.base_label[:, None])[:, 0]
     torch.testing.assert_close(base, (x @ weight).abs() - 0.5 * gain, rtol=0, atol=1e-9)
+
+
+def test_end_to_end_differentiates_what_it_says() -> None:
+    model, x = network(3, features=3), inputs(3, 4, 3)
+    robust = drq.DRQ(model, "l2", drq.Calibrated(steps=5), explore=drq.Gradient(6), quantify=drq.Gradient(4))
+    attack, y = threats.EndToEnd("l2", 0.1, 2, inner=3, clip=7.0), model(x).argmax(1)
+    radius = torch.full((4,), 0.3, dtype=torch.float64)
+    through = attack._version(robust, radius, unroll=True)
+    assert through.radius is radius
+    for method in (through.explore, through.quantify):
+        assert (method.steps, method.unroll, method.direction, method.clip) == (3, True, "raw", 7.0)
+    assert replace(attack, inner=None)._version(robust, radius, unroll=True).quantify.steps == 4
+    shifted = attack.run(robust, x, y)
+    decision = robust.decide(x)
+    lengths = []
+    for unroll in (True, False):
+        version = attack._version(robust, torch.where(decision.found, decision.radius, 0), unroll)
+        point = shifted.x.clone().requires_grad_()
+        lengths.append(drq.L2().length(torch.autograd.grad(drq.margin(version, y)(point).value.sum(), point)[0]))
+    torch.testing.assert_close(shifted.ratio, lengths[0] / lengths[1], rtol=1e-6, atol=0)
+    assert ((shifted.ratio - 1).abs() > 1e-3).any()
+
+
+def test_end_to_end_keeps_the_steps_of_the_searches_and_refuses_others() -> None:
+    model, x = network(3, features=3), inputs(3, 4, 3)
+    y, attack = model(x).argmax(1), threats.EndToEnd("l2", 0.1, 2)
+    robust = drq.DRQ(model, "l2", 0.3, explore=drq.Gradient(4, step=1.0, smooth=drq.Noise(2)), quantify=SHORT)
+    explore = attack._version(robust, torch.full((4,), 0.3, dtype=torch.float64), unroll=True).explore
+    assert (explore.steps, explore.step, explore.smooth) == (4, 1.0, drq.Noise(2))
+    with pytest.raises(drq.InputError, match=r"^explore must be a drq\.Gradient, got Random"):
+        attack(robust.variant(explore=drq.Random(5)), x, y)

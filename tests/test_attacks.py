@@ -1,5 +1,7 @@
 """Attacks on a static model: closed forms, what sets each apart, and why a list of likely classes is not safe."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from classifiers import inputs, linear, network
@@ -8,6 +10,7 @@ from torch import Tensor
 
 import drq
 from drq import threats
+from drq.threats import attacks
 
 NORMS = {"linf": 0.1, "l2": 0.3, "l1": 0.6}
 
@@ -106,3 +109,30 @@ def test_last_place_is_why_a_list_of_likely_classes_is_not_safe(digits: Digits) 
     assert hidden.double().mean() > 0.5
     assert (two.label[hidden] != y[hidden]).all()
     assert (everything.reached.gather(1, y[:, None])[:, 0] & hidden).any()  # all classes: the true one is still found
+
+
+def test_targeted_apgd_goes_for_the_likeliest_classes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    aimed, real = [], attacks.dlr_toward
+    monkeypatch.setattr(attacks, "dlr_toward", lambda model, y, target: aimed.append(target) or real(model, y, target))
+    model, x = network(7, features=6, classes=6), inputs(7, 30, 6)
+    y = model(x).argmax(1)
+    threats.APGDTargeted("linf", 0.1, 2, targets=2, first=1)(model, x, y)
+    order = model(x).argsort(dim=1, descending=True)  # the true class is the first
+    assert torch.equal(torch.stack(aimed, 1), order[:, 2:4])
+
+
+@pytest.mark.parametrize("attack", [threats.RandomNoise("linf", 0.2, 5), threats.SquareAttack("linf", 0.2, 5)])
+def test_restarts_of_what_draws_have_other_draws(attack: threats.SearchAttack) -> None:
+    model, x = network(2), inputs(2, 30, 4)
+    y = model(x).argmax(1)
+    once, again = (attack.aim(model, y)(replace(attack, restarts=count)(model, x, y)).value for count in (1, 6))
+    assert (again <= once + 1e-12).all()
+    assert (again < once - 1e-6).double().mean() > 0.5
+
+
+def test_labels_made_in_inference_mode_are_no_obstacle() -> None:
+    model, x = network(2), inputs(2, 5, 4)
+    with torch.inference_mode():
+        y = model(x).argmax(1)
+    assert threats.PGD("linf", 0.1, 3)(model, x, y).shape == x.shape
+    assert threats.APGDTargeted("linf", 0.1, 3)(model, x, y.int()).shape == x.shape

@@ -11,7 +11,7 @@ from torch import Tensor
 import drq
 from drq import threats
 from drq.auto_step import Progress
-from drq.search import search
+from drq.search import search, slope
 
 NORMS = ["linf", "l2", "l1"]
 
@@ -107,3 +107,54 @@ def test_as_strong_as_the_reference_on_digits(aim: object, loss: str, norm: str,
     print(f"{norm} {loss}: ours {ours:.3f}, reference {theirs}")
     assert 0.1 < ours < 0.9  # the radius tells them apart
     assert ours <= min(theirs) + 0.0134  # two images of 150
+
+
+def by_the_book(objective: drq.Objective, x: Tensor, radius: float, steps: int) -> tuple[list[Tensor], set[str]]:
+    """Algorithm 1 of Croce and Hein for one sample in linf without a box: the points that it looks at, and why it halved."""
+
+    def project(point: Tensor) -> Tensor:
+        return x + (point - x).clamp(-radius, radius)
+
+    here, before, length, values, visited, reasons = x, x, 2 * radius, [], [], set()
+    best_value, best, best_slope, halved, milestone = float("inf"), x, x, True, float("inf")
+    for k in range(steps):
+        score, gradient = slope(objective, here)
+        values.append(score.value.item())
+        visited.append(here)
+        if values[-1] < best_value:
+            best_value, best, best_slope = values[-1], here, gradient
+        if window := drq.AutoStep(steps).checkpoints.get(k):
+            gains = sum(values[i] < values[i - 1] for i in range(k - window + 1, k + 1))
+            few, stuck = gains < 0.75 * window, not halved and milestone == best_value
+            reasons.add("few gains" if few else "stuck" if stuck else "neither")
+            halved, milestone = few or stuck, best_value
+            if halved:
+                length, here, gradient = length / 2, best, best_slope
+        ahead = project(here - length * gradient.sign())
+        if k:
+            ahead = project(here + 0.75 * (ahead - here) + 0.25 * (here - before))
+        here, before = ahead, here
+    return [*visited, here], reasons
+
+
+def test_every_point_is_that_of_the_published_algorithm() -> None:
+    """Values from a script, mostly falling with a jump now and then, so that both reasons to halve the step occur alone."""
+    reasons = set()
+    for seed in range(30):
+        draws = torch.Generator().manual_seed(seed)
+        script = torch.where(torch.rand(60, generator=draws) < 0.85, -0.1, 1.0).double().cumsum(0)
+        x, looked_at = inputs(seed, 1, 4), []
+
+        def measure(point: Tensor, script: Tensor = script, looked_at: list[Tensor] = looked_at) -> drq.objectives.Score:
+            wave = (5 * point).sin().sum(1)
+            looked_at.append(point.detach().clone())
+            return drq.objectives.every_point(script[len(looked_at) - 1] + wave - wave.detach())
+
+        objective = drq.Objective(lambda point: point, measure, ())
+        search(drq.AutoStep(60 - 1), objective, drq.Ball(x, 0.3, "linf"))
+        ours = torch.stack(looked_at)
+        looked_at.clear()
+        expected, why = by_the_book(objective, x, 0.3, 60 - 1)
+        reasons |= why
+        torch.testing.assert_close(ours, torch.stack(expected), rtol=0, atol=1e-9)
+    assert reasons == {"few gains", "stuck", "neither"}

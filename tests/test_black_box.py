@@ -84,3 +84,23 @@ def test_a_sample_that_rays_cannot_fool_stays_as_it_is() -> None:
     model = linear(torch.tensor([1.0, 1.0], dtype=torch.float64), bias=5.0)  # class 1 in the whole box
     x = inputs(0, 3, 2)
     assert torch.equal(threats.RaySAttack("linf", 0.1, 30)(model, x, torch.ones(3, dtype=torch.long)), x)
+
+
+def test_squares_shrink_by_the_share_of_the_queries() -> None:
+    patch = drq.Square(1000)._patch(torch.Size([1, 32, 32]), 6, torch.Generator())  # 60 of 10 000: halved twice
+    assert int(patch.sum()) == round((0.2 * 1024) ** 0.5) ** 2
+
+
+def test_square_draws_belong_to_its_seed() -> None:
+    model, x = network(2), inputs(2, 10, 4)
+    y = model(x).argmax(1)
+    assert not torch.equal(*(threats.SquareAttack("linf", 0.1, 5, seed=seed)(model, x, y) for seed in (0, 1)))
+
+
+def test_rays_does_not_ask_about_frozen_features() -> None:
+    model = linear(torch.tensor([8.0, 0.0], dtype=torch.float64), bias=-4.0)  # the first feature decides
+    x, asked = torch.tensor([[0.52, 0.5]], dtype=torch.float64), []
+    model.register_forward_pre_hook(lambda _, given: asked.append(given[0].detach().clone()))
+    frozen = torch.tensor([True, False])
+    assert torch.equal(threats.RaySAttack("linf", 0.1, 30, frozen=frozen)(model, x, torch.tensor([1])), x)
+    assert all((each[:, 0] == 0.52).all() for each in asked)

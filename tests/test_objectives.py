@@ -4,7 +4,7 @@ import pytest
 import torch
 from classifiers import inputs, network
 
-from drq.objectives import away_from, confident_elsewhere, elsewhere_at, log_odds, opposite, toward
+from drq.objectives import away_from, confident_elsewhere, dlr, dlr_toward, elsewhere_at, log_odds, opposite, toward
 
 
 def test_log_odds_are_the_logit_of_the_confidence():
@@ -74,3 +74,9 @@ def test_indexing_selects_rows():
     objective = confident_elsewhere(model, torch.tensor([0, 1, 2, 3, 0]), 0.3)
     rows = torch.tensor([3, 1])
     torch.testing.assert_close(objective[rows](x[rows]).value, objective(x).value[rows])
+
+
+def test_ratios_have_the_published_formulas() -> None:
+    logits, y, target = torch.tensor([[3.0, 1.0, -1.0, 2.0, 0.0]]), torch.tensor([1]), torch.tensor([4])
+    assert dlr(lambda z: z, y)(logits).value.item() == pytest.approx((1 - 3) / (3 - 1))
+    assert dlr_toward(lambda z: z, y, target)(logits).value.item() == pytest.approx((1 - 0) / (3 - (1 + 0) / 2))

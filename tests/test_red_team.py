@@ -267,7 +267,7 @@ class TestBudget:
         with caplog.at_level(logging.WARNING, "drq"):
             standing = threats.Chain(members=members, budget=1500, **SPACE).run(robust, x, y)
         assert standing.passes.max() <= 1500
-        reason = "Envelope(rival 1, 100 steps through 7) is not run: it may take 3646 passes an image where 1288 are left"
+        reason = "Envelope(rival 1, 100 steps through 7) is not run: it may take 3647 passes an image where 1287 are left"
         assert reason in caplog.text
         with pytest.raises(drq.InputError, match=r"^members must have one that can be run on this defence, got Envelope"):
             threats.Chain(members=members[:1], budget=1500, **SPACE).run(robust, x, y)
@@ -289,25 +289,32 @@ def test_what_is_wrong_before_any_attack_is_not_counted_as_fallen_to_one() -> No
     y = model(x).argmax(1)
     wrong = robust.decide(x).label != y
     assert 5 <= wrong.sum() <= 55
-    standing = threats.Transfer("linf", 0.2, threats.APGD("linf", 0.2, 20)).run(robust, x, y)
+    chain = threats.Chain("linf", 0.2, (threats.Transfer("linf", 0.2, threats.APGD("linf", 0.2, 20)),))
+    standing = chain.run(robust, x, y)
     assert torch.equal(standing.x[wrong], x[wrong])
     assert (standing.by[wrong] == ITSELF).all()
     assert (standing.by[standing.fooled & ~wrong] == 0).all()
     assert (standing.static_by >= 0).sum() > (standing.static_by[~wrong] >= 0).sum()
-    assert threats.RedTeam("linf", 0.2).findings(standing)["defended"]["clean"] == pytest.approx(100 * (~wrong).double().mean())
+    assert chain.findings(standing)["defended"]["clean"] == pytest.approx(100 * (~wrong).double().mean())
 
 
 def test_findings_add_up(digits: Digits) -> None:
     x, y = digits.x[:12], digits.y[:12]
-    team = threats.RedTeam("linf", RADIUS)
-    standing = threats.Transfer("linf", RADIUS, threats.APGD("linf", RADIUS, 40)).run(digits.model, x, y)
+    transfer = threats.Transfer("linf", RADIUS, threats.APGD("linf", RADIUS, 40))
+    team = threats.Chain("linf", RADIUS, (transfer, threats.Envelope("linf", RADIUS, 10**6)), budget=10**4)
+    standing = team.run(digits.model, x, y)
     found = team.findings(standing)
     assert found["defended"]["worst_case"] == pytest.approx(100 - 100 * standing.fooled.double().mean().item())
     assert found["defended"]["clean"] == pytest.approx(right(digits.model, x, y))
     assert sum(found["defended"]["fell_to"].values()) == standing.fooled.sum()
     assert found["gain"] == 0
     assert ((standing.by >= ITSELF) & (standing.static_by >= NONE)).all()
-    assert len({member.title for member in team.members}) == len(team.members)
+    assert found["tried"][transfer.title] == (digits.model(x).argmax(1) == y).sum()
+    assert "  not run: Envelope(rival 1, 1000000 steps through 7)" in team.summary(standing)
+    full = threats.RedTeam("linf", RADIUS, "full")
+    assert len({member.title for member in full.members}) == len(full.members)
+    with pytest.raises(drq.InputError, match=r"^standing must be what run\(\) of this team returned"):
+        full.findings(standing)
     text = team.summary(standing)
     assert "worst case, defended minus static: +0.0 points" in text
     assert f"{found['defended']['worst_case']:.1f}" in text

@@ -252,3 +252,16 @@ def test_variant_changes_what_is_asked_and_nothing_else(model):
     assert all(getattr(other, name) == getattr(robust, name) for name in same)
     short = robust.shortened(4)
     assert (short.explore, short.quantify, short.prune) == (drq.Gradient(4), drq.Gradient(4), "none")
+
+
+def test_variants_keep_every_setting() -> None:
+    settings = {
+        "chunk": 3,
+        "frozen": torch.tensor([True, False]),
+        "bounds": (0.1, 0.9),
+        "classes": 2,
+        "precision": "bfloat16",
+        "explore_base": False,
+    }
+    other = drq.DRQ(torch.nn.Linear(2, 3).eval(), "l1", 0.2, **settings).variant(alpha=0.7)
+    assert all(getattr(other, name) is value for name, value in settings.items())

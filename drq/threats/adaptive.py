@@ -15,7 +15,7 @@ from drq.norms import L2, Ball
 from drq.objectives import Model, Objective, Score, margin
 from drq.rows import per_row
 from drq.search import Found, Gradient, Look, State, check_steps, search
-from drq.threats.pursuit import Standing
+from drq.threats.pursuit import Standing, aimed_at
 from drq.threats.stronger import Envelope
 from drq.threats.target import Target
 from drq.threats.threat import BallThreat, Shifted
@@ -59,7 +59,9 @@ class EndToEnd(BallThreat):
         remedy = "other defences are attacked through their scores by APGD"
         require(isinstance(model, DRQ), "model", "be a drq.DRQ", type(model).__name__, remedy)
         assert isinstance(model, DRQ)
-        x, y, setting = self.prepared(model.model, x, y)
+        for name, method in (("explore", model.explore), ("quantify", model.quantify)):
+            require(isinstance(method, Gradient), name, "be a drq.Gradient", repr(method), "no other search can be unrolled")
+        x, y, setting = self.prepared(aimed_at(model).static, x, y)
         pieces = setting.pieces(len(x), size=model.classes or setting.classes)
         parts = [self._attack(model, x[rows], y[rows]) for rows in pieces]
         return parts[0].joined(parts[1:])
@@ -77,11 +79,11 @@ class EndToEnd(BallThreat):
         return Differentiated(point, passes, length / rest.clamp(min=1e-30), length == 0, infinite)
 
     def _version(self, robust: DRQ, radius: Tensor, unroll: bool) -> DRQ:
-        options: dict[str, Any] = {"direction": "raw", "unroll": unroll, "checkpoint": unroll}
-        searches = {
-            name: Clipped(self.inner or method.steps, **options, clip=self.clip)
-            for name, method in (("explore", robust.explore), ("quantify", robust.quantify))
-        }
+        options: dict[str, Any] = {"direction": "raw", "unroll": unroll, "checkpoint": unroll, "clip": self.clip}
+        searches: dict[str, Any] = {}
+        for name, method in (("explore", robust.explore), ("quantify", robust.quantify)):
+            assert isinstance(method, Gradient)
+            searches[name] = Clipped(self.inner or method.steps, method.step, smooth=method.smooth, **options)
         return robust.variant(radius=radius, prune="none", **searches)
 
 
@@ -131,13 +133,13 @@ class Manipulation(Envelope):
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
         kind = type(target.defence).__name__
         require(isinstance(target.defence, DRQ), "model", "be a drq.DRQ", kind, "other defences explore nothing")
-        contest = self.contest(target, y, standing)
+        contest, label = self.contest(target, y, standing), target.static(ball.center).argmax(1)
 
         def measure(point: Tensor, label: Tensor, *given: Tensor) -> Score:
-            score = contest.measure(point, label, *given)
-            return score._replace(admitted=target.static(point).argmax(1) == label)
+            return contest.measure(point, *given)._replace(admitted=target.static(point).argmax(1) == label)
 
-        return search(AutoStep(self.steps), replace(contest, measure=measure), ball, start=standing.x).point
+        unchanged = replace(contest, measure=measure, given=(label, *contest.given))
+        return search(AutoStep(self.steps), unchanged, ball, start=standing.x).point
 
     def cost(self, target: Target, x: Tensor) -> int:
-        return super().cost(target, x) + AutoStep(self.steps).passes
+        return super().cost(target, x) + AutoStep(self.steps).passes + 1

@@ -20,7 +20,7 @@ from drq.errors import require
 from drq.norms import Ball, Linf
 from drq.objectives import Model, Objective, Score, away_from, dlr, dlr_toward, last_place, margin
 from drq.rows import per_row
-from drq.search import Found, Gradient, Random, Search, Smoothing, check_steps, search
+from drq.search import Found, Gradient, Random, Search, Smoothing, check_count, check_steps, search
 from drq.seeds import generator
 from drq.setting import Setting
 from drq.smoothing import InnerAttack, Noise
@@ -48,6 +48,7 @@ class SearchAttack(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_steps("restarts", self.restarts, "1 is a single search")
+        require(callable(self.aim), "aim", "be an objective such as drq.away_from", repr(self.aim), "drq.dlr is another")
         assert self.method.passes > 0  # its own checks run when it is made
 
     @property
@@ -66,9 +67,15 @@ class SearchAttack(Attack):
         return 3 if self.aim is dlr else 2
 
     def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
-        objective, ball = self.aim(setting.model, y), self.ball(x)
-        starts = [None, *(ball.sample(generator(self.seed, restart)) for restart in range(1, self.restarts))]
-        return best_of([search(self.method, objective, ball, start=start) for start in starts])
+        objective, ball, tries = self.aim(setting.model, y), self.ball(x), []
+        for restart in range(self.restarts):
+            start = ball.sample(generator(self.seed, restart)) if restart else None
+            tries.append(search(self.renewed(restart), objective, ball, start=start))
+        return best_of(tries)
+
+    def renewed(self, restart: int) -> Search:
+        """The search for one restart: where it draws, other draws."""
+        return self.method
 
 
 def best_of(tries: list[Found]) -> Shifted:
@@ -158,6 +165,7 @@ class APGDTargeted(Attack):
         super().__post_init__()
         check_steps("steps", self.steps)
         check_steps("targets", self.targets, "9 is AutoAttack's number")
+        check_count("first", self.first, "0 is the likeliest wrong class")
 
     @property
     def passes(self) -> int:
@@ -196,7 +204,10 @@ class RandomNoise(SearchAttack):
 
     @property
     def method(self) -> Search:
-        return Random(self.draws, self.seed)
+        return self.renewed(0)
+
+    def renewed(self, restart: int) -> Search:
+        return Random(self.draws, self.seed + restart)
 
 
 @dataclass(frozen=True)
@@ -212,7 +223,10 @@ class SquareAttack(SearchAttack):
 
     @property
     def method(self) -> Search:
-        return Square(self.queries, seed=self.seed)
+        return self.renewed(0)
+
+    def renewed(self, restart: int) -> Search:
+        return Square(self.queries, seed=self.seed + restart)
 
 
 @dataclass(frozen=True)

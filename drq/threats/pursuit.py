@@ -35,6 +35,7 @@ class Standing(Shifted):
     rivals: Tensor  # (N, C - 1) wrong classes, the most dangerous first
     radius: Tensor  # (N,) in which a DRQ looks around
     by: Tensor  # (N,) which member of the chain found the point; -1 for the sample itself
+    tried: Tensor  # (N, M) bool: which of the M members were run on the sample
 
     @property
     def static_fooled(self) -> Tensor:
@@ -42,18 +43,20 @@ class Standing(Shifted):
         return self.static_by > NONE
 
     @classmethod
-    def at(cls, x: Tensor, verdict: Verdict, by: int, passes: float) -> Standing:
-        """At points that this member found."""
+    def at(cls, x: Tensor, verdict: Verdict, by: int, passes: float, members: int) -> Standing:
+        """At points that this one of so many members found."""
         spent = torch.full_like(verdict.lead, passes, dtype=torch.float64)
         finder = torch.full_like(verdict.radius, by, dtype=torch.long)
         static_by = torch.where(verdict.static_fooled, finder, NONE)
-        return cls(x, spent, verdict.fooled, static_by, verdict.lead, verdict.rivals, verdict.radius, finder)
+        tried = torch.arange(members, device=finder.device) == finder[:, None]
+        return cls(x, spent, verdict.fooled, static_by, verdict.lead, verdict.rivals, verdict.radius, finder, tried)
 
     def challenged(self, new: Standing) -> Standing:
         """The better of the present and the new points; the first that fools the defence stays."""
         better = ~self.fooled & (new.fooled | (new.lead < self.lead))
         columns = {name: torch.where(per_row(better, old), getattr(new, name), old) for name, old in vars(self).items()}
-        columns["passes"] = self.passes + new.passes
+        columns |= {"passes": self.passes + new.passes, "tried": self.tried | new.tried}
+        columns["rivals"] = self.rivals  # as they stood at the sample, so that every rank is another class
         columns["static_by"] = torch.where(self.static_fooled, self.static_by, new.static_by)
         return replace(self, **columns)
 
@@ -113,12 +116,12 @@ def hunt(
     costs = plan(members, target, x[:1], setting.classes, budget)
     parts, pieces = [], setting.pieces(len(x), size=max(members[number].rows for number in costs))
     for piece, rows in enumerate(pieces):
-        standing, ahead, done = _begin(target, x[rows], y[rows]), sum(costs.values()), 0
+        standing, ahead, done = _begin(target, x[rows], y[rows], len(members)), sum(costs.values()), 0
         for number, cost in costs.items():
             tell((piece + done / ahead) / len(pieces), members[number].title)
             standing = _advance(members[number], number, target, attack.ball(x[rows]), y[rows], index[rows], standing)
             done += cost
-        parts.append(standing)
+        parts.append(_confirmed(target, y[rows], standing))
     tell(1.0, "done")
     return parts[0].joined(parts[1:])
 
@@ -128,8 +131,10 @@ def aimed_at(model: nn.Module | Model | None) -> Target:
     require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model).__name__, "wrap it in a module")
     assert isinstance(model, nn.Module)
     target = Target(model)
-    kind, remedy = type(target.static).__name__, "an attack on a defence counts what the model in it evaluates"
+    kind, remedy = type(target.static).__name__, "a defence has the classifier in it as .model, whose evaluations are counted"
     require(isinstance(target.static, nn.Module), "model.model", "be a torch.nn.Module", kind, remedy)
+    training = any(module.training for module in model.modules())
+    require(not training, "model", "be in evaluation mode", "a module in training mode", "call model.eval() first")
     radius = getattr(model, "radius", None)
     each_its_own = isinstance(radius, Tensor) and radius.numel() > 1
     remedy = "samples are attacked in other batches than they were given in; use a number or drq.Calibrated()"
@@ -154,14 +159,24 @@ def plan(members: Sequence[Pursuit], target: Target, x: Tensor, classes: int, bu
             continue
         logger.warning("drq: %s is not run: %s", member.title, why)
     titles = ", ".join(member.title for member in members)
-    require(bool(chosen), "members", "have one that can be run on this defence", titles, "see the warnings for what each lacks")
+    remedy = "the warnings say what each lacks; a larger budget (strength='full') may do"
+    require(bool(chosen), "members", "have one that can be run on this defence", titles, remedy)
     return chosen
 
 
-def _begin(target: Target, x: Tensor, y: Tensor) -> Standing:
+def _begin(target: Target, x: Tensor, y: Tensor, members: int) -> Standing:
     with target.metered() as meter:
         verdict = target.judge(x, y)
-    return Standing.at(x, verdict, ITSELF, meter.rows / len(x))
+    return Standing.at(x, verdict, ITSELF, meter.rows / len(x), members)
+
+
+def _confirmed(target: Target, y: Tensor, standing: Standing) -> Standing:
+    """A random defence is judged once more: of many points that were tried, some fooled it by luck."""
+    if target.draws == 1:
+        return standing
+    with target.metered() as meter:
+        fooled = target.judge(standing.x, y).fooled
+    return replace(standing, fooled=standing.fooled & fooled, passes=standing.passes + meter.rows / len(y))
 
 
 def _advance(member: Pursuit, number: int, target: Target, ball: Ball, y: Tensor, index: Tensor, standing: Standing) -> Standing:
@@ -175,5 +190,5 @@ def _advance(member: Pursuit, number: int, target: Target, ball: Ball, y: Tensor
     with target.metered() as meter:
         points = ball[rows].project(member.pursue(target, ball[rows], y[rows], standing[rows]))
         verdict = target.judge(points, y[rows])
-    challenged = standing[rows].challenged(Standing.at(points, verdict, number, meter.rows / len(rows)))
+    challenged = standing[rows].challenged(Standing.at(points, verdict, number, meter.rows / len(rows), standing.tried.shape[1]))
     return in_order([rows, others], [challenged, standing[others]])

@@ -20,9 +20,55 @@ from drq.threats.threat import BallThreat, Shifted
 BUDGETS = {"quick": 30_000, "full": 150_000}  # passes an image, at most
 
 
-@dataclass(frozen=True)
-class Chain(BallThreat):
+class Team(BallThreat):
     """Attacks on a defence, one after the other, each from the best point so far, on the samples that still stand.
+
+    ``run`` returns a :class:`drq.threats.Standing`; ``summary`` puts it into words, the static model beside the defence.
+    """
+
+    members: tuple[Pursuit, ...]  # in the order in which they are run
+    budget: float  # passes for a sample, at most; members that do not fit are left out, and a warning names them
+
+    def findings(self, standing: Standing) -> dict[str, Any]:
+        """What was found, in numbers: accuracies in percent, how many samples fell to whom, and on how many each was tried."""
+        known = isinstance(standing, Standing) and standing.tried.shape[1] == len(self.members)
+        require(known, "standing", "be what run() of this team returned", type(standing).__name__, "call run first")
+        titles = ["the sample itself", *(member.title for member in self.members)]
+        found: dict[str, Any] = {"samples": len(standing.fooled)}
+        for name, fooled, by in (
+            ("static", standing.static_fooled, standing.static_by),
+            ("defended", standing.fooled, standing.by),
+        ):
+            fell = torch.bincount(by[fooled] - ITSELF, minlength=len(titles)).tolist()
+            found[name] = {
+                "clean": 100 - 100 * fell[0] / len(fooled),
+                "worst_case": 100 - 100 * sum(fell) / len(fooled),
+                "fell_to": {title: count for title, count in zip(titles, fell, strict=True) if count},
+            }
+        tried = dict(zip(titles[1:], standing.tried.sum(0).tolist(), strict=True))
+        passes = {"mean": standing.passes.mean().item(), "most": standing.passes.max().item(), "limit": self.budget}
+        gain = found["defended"]["worst_case"] - found["static"]["worst_case"]
+        return found | {"gain": gain, "tried": tried, "passes": passes}
+
+    def summary(self, standing: Standing) -> str:
+        """What was found, in words. The static model's worst case is over all points that were tried against it."""
+        found = self.findings(standing)
+        lines = [f"{found['samples']} samples{'clean':>12}{'worst case':>13}"]
+        for name in ("static", "defended"):
+            lines.append(f"{name:12}{found[name]['clean']:12.1f}{found[name]['worst_case']:13.1f}")
+        lines.append(f"worst case, defended minus static: {found['gain']:+.1f} points")
+        for title, count in found["defended"]["fell_to"].items():
+            lines.append(f"  fell to {title}: {count}")
+        if idle := [title for title, count in found["tried"].items() if not count]:
+            lines.append(f"  not run: {', '.join(idle)}")
+        passes = found["passes"]
+        lines.append(f"passes an image: {passes['mean']:.0f} on average, {passes['most']:.0f} at most, limit {passes['limit']:g}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Chain(Team):
+    """Attacks on a defence of your choice, one after the other, each from the best point so far.
 
     Args:
         members: the attacks, in the same norm and radius.
@@ -34,15 +80,20 @@ class Chain(BallThreat):
     budget: float = field(default=float("inf"), kw_only=True)
     tell: Tell = field(default=silent, kw_only=True, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        listed = isinstance(self.members, tuple) and all(isinstance(each, Pursuit) for each in self.members)
+        require(listed, "members", "be a tuple of attacks on a defence", repr(self.members), "Transfer takes other attacks in")
+        same = all(each.norm == self.norm and each.radius == self.radius for each in self.members)
+        require(same, "members", "have the norm and the radius of the chain", repr(self.members), "give all of them the same")
+
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
         return hunt(self, self.members, model, x, y, index, self.budget, self.tell)
 
 
 @dataclass(frozen=True)
-class RedTeam(BallThreat):
+class RedTeam(Team):
     """The standard chain against a defence, with nothing to tune.
-
-    ``run`` returns a :class:`drq.threats.Standing`; ``summary`` puts it into words, the static model beside the defence.
 
     Args:
         strength: "quick", at most 30 000 passes an image, or "full", at most 150 000.
@@ -58,7 +109,12 @@ class RedTeam(BallThreat):
         require(known, "strength", "be 'quick' or 'full'", repr(self.strength), "'quick' takes minutes on a GPU")
 
     @property
-    def members(self) -> tuple[Pursuit, ...]:
+    def budget(self) -> float:  # type: ignore[override]
+        """Passes an image, at most."""
+        return BUDGETS[self.strength]
+
+    @property
+    def members(self) -> tuple[Pursuit, ...]:  # type: ignore[override]
         """The chain: first what fools the static model, then what follows the defence, last what only asks it."""
         space: dict[str, Any] = {name: getattr(self, name) for name in ("norm", "radius", "bounds", "frozen", "chunk")}
         carried: list[Static] = [APGD(**space), APGD(aim=dlr, **space), APGDTargeted(**space), PGDNoise(**space)]
@@ -68,42 +124,9 @@ class RedTeam(BallThreat):
         if self.strength == "full":
             chain += [Transfer(attack=PGDAttack(**space), **space)]
             chain += [Envelope(inner=(20,), rank=rank, **space) for rank in range(4)]
-            chain += [ScoreBased(queries=90, **space), *([DecisionBased(queries=90, **space)] if self.norm == Linf() else [])]
+            chain += [ScoreBased(queries=90, **space)]
+            chain += [DecisionBased(queries=90, **space)] if self.norm == Linf() else []
         return tuple(chain)
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
-        tell = Bar("red team") if self.progress else silent
-        return hunt(self, self.members, model, x, y, index, BUDGETS[self.strength], tell)
-
-    def findings(self, standing: Standing) -> dict[str, Any]:
-        """What was found, in numbers: accuracies in percent, and how many samples fell to whom."""
-        titles = ["the sample itself", *(member.title for member in self.members)]
-        found: dict[str, Any] = {"samples": len(standing.fooled), "strength": self.strength}
-        for name, fooled, by in (
-            ("static", standing.static_fooled, standing.static_by),
-            ("defended", standing.fooled, standing.by),
-        ):
-            fell = torch.bincount(by[fooled] - ITSELF, minlength=len(titles)).tolist()
-            found[name] = {
-                "clean": 100 - 100 * fell[0] / len(fooled),
-                "worst_case": 100 - 100 * sum(fell) / len(fooled),
-                "fell_to": {title: count for title, count in zip(titles, fell, strict=True) if count},
-            }
-        passes = {"mean": standing.passes.mean().item(), "most": standing.passes.max().item(), "limit": BUDGETS[self.strength]}
-        return found | {"gain": found["defended"]["worst_case"] - found["static"]["worst_case"], "passes": passes}
-
-    def summary(self, standing: Standing) -> str:
-        """What was found, in words: the defence always beside the static model in it.
-
-        "static" is the worst case over all points that were tried against it, those of the transfers on every sample.
-        """
-        found = self.findings(standing)
-        lines = [f"{found['samples']} samples, red team '{self.strength}'   clean   worst case"]
-        for name in ("static", "defended"):
-            lines.append(f"{name:10} {found[name]['clean']:28.1f} {found[name]['worst_case']:12.1f}")
-        lines.append(f"worst case, defended minus static: {found['gain']:+.1f} points")
-        for title, count in found["defended"]["fell_to"].items():
-            lines.append(f"  fell to {title}: {count}")
-        passes = found["passes"]
-        lines.append(f"passes an image: {passes['mean']:.0f} on average, {passes['most']:.0f} at most, limit {passes['limit']}")
-        return "\n".join(lines)
+        return hunt(self, self.members, model, x, y, index, self.budget, Bar("red team") if self.progress else silent)

@@ -12,10 +12,11 @@ from drq.black_box import RayS, Square
 from drq.errors import require
 from drq.norms import Ball, Linf
 from drq.objectives import Objective, margin
-from drq.search import check_steps, search
+from drq.search import check_count, check_steps, search
 from drq.threats.attacks import APGD, APGDTargeted, SearchAttack, mislabelled, within_reach
 from drq.threats.pursuit import Pursuit, Standing
 from drq.threats.target import Target
+from drq.threats.threat import plain
 
 Static = SearchAttack | APGDTargeted  # attacks that know their cost
 
@@ -34,6 +35,8 @@ class Transfer(Pursuit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        known = isinstance(self.attack, Static)
+        require(known, "attack", "be one on a static model, such as drq.threats.APGD", repr(self.attack), "others stand alone")
         same = self.attack.norm == self.norm and self.attack.radius == self.radius
         require(same, "attack", "have the norm and the radius of the transfer", self.attack, "give both the same")
 
@@ -43,14 +46,14 @@ class Transfer(Pursuit):
 
     @property
     def title(self) -> str:
-        aim = f" {self.attack.aim.__name__}" if isinstance(self.attack, APGD) else ""
+        aim = f" {plain(self.attack.aim)}" if isinstance(self.attack, APGD) else ""
         return f"Transfer({type(self.attack).__name__}{aim})"
 
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
         return self.attack(target.static, ball.center, y)
 
     def cost(self, target: Target, x: Tensor) -> int:
-        return self.attack.passes
+        return self.attack.passes + 1  # one row is examined first
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,15 @@ class Envelope(Pursuit):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_steps("steps", self.steps)
+        several = isinstance(self.inner, tuple) and len(self.inner) > 0
+        require(several, "inner", "be a tuple of numbers of steps", repr(self.inner), "for example (7,)")
         for each in self.inner:
             check_steps("inner", each)
-        require(self.rank >= 0, "rank", "be at least 0", self.rank, "0 is the most dangerous rival")
+        check_count("rank", self.rank, "0 is the most dangerous rival")
+
+    @property
+    def fewest_classes(self) -> int:
+        return self.rank + 2
 
     @property
     def rows(self) -> int:
@@ -91,8 +100,7 @@ class Envelope(Pursuit):
 
     def contest(self, target: Target, y: Tensor, standing: Standing) -> Objective:
         """Bring the true class below the rival."""
-        rival = standing.rivals[:, min(self.rank, standing.rivals.shape[1] - 1)]
-        return target.contest(y, rival, standing.radius, *self.inner)
+        return target.contest(y, standing.rivals[:, self.rank], standing.radius, *self.inner)
 
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
         return search(AutoStep(self.steps), self.contest(target, y, standing), ball, start=standing.x).point

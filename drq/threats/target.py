@@ -6,11 +6,14 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from drq.decision import Decision
 from drq.drq import DRQ
+from drq.errors import require
 from drq.objectives import Model, Objective, Score, away_from, every_point, favour, log_odds
 from drq.rows import Rows
 from drq.scores import UNREACHED
@@ -35,9 +38,9 @@ class Meter:
 
     rows = 0
 
-    def count(self, module: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
+    def count(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: object) -> None:
         """The forward hook."""
-        self.rows += len(inputs[0])
+        self.rows += len(next(each for each in (*inputs, *named.values()) if isinstance(each, Tensor)))
 
 
 class Target:
@@ -54,7 +57,7 @@ class Target:
 
     def __init__(self, defence: nn.Module, draws: int = 10) -> None:
         self.defence = defence
-        self.static: nn.Module = defence.model if hasattr(defence, "decide") else defence  # type: ignore[assignment]
+        self.static: nn.Module = getattr(defence, "model", None) if hasattr(defence, "decide") else defence  # type: ignore[assignment]
         self.most_draws = draws
         self.draws = draws if getattr(defence, "random", False) else 1
 
@@ -62,24 +65,30 @@ class Target:
         """Ask twice: a defence whose answers differ is taken for random, though it does not say so."""
         if self.draws > 1 or isinstance(self.defence, DRQ):
             return
-        first, second = self.defence(x), self.defence(x)
-        if (first - second).abs().max() > 0.01 * first.abs().max():
+        (label, scores, _), (other_label, other_scores, _) = self._answer(x), self._answer(x)
+        moved = (scores - other_scores).abs().max() > 0.01 * scores.abs().max()  # rounding moves less
+        if moved or not torch.equal(label, other_label):
             self.draws = self.most_draws
-            logger.warning("drq: this defence answers differently each time: its scores are averaged over %d draws", self.draws)
+            logger.warning("drq: this defence answers differently each time: its answers are averaged over %d draws", self.draws)
 
     def has_slopes(self, x: Tensor) -> bool:
-        """Whether gradients come back through the scores; those of DRQ do by construction."""
+        """Whether gradients other than 0 come back through the scores; those of DRQ do by construction."""
         if isinstance(self.defence, DRQ):
             return True
         with torch.enable_grad():
-            scores: Tensor = self.defence(x.clone().requires_grad_())
-        return scores.requires_grad
+            point = x.clone().requires_grad_()
+            scores: Tensor = self.defence(point)
+            if not scores.requires_grad:
+                return False
+            different = torch.arange(scores.shape[1], dtype=scores.dtype, device=scores.device)  # scores may sum to a constant
+            (gradient,) = torch.autograd.grad((scores * different).sum(), point, allow_unused=True)
+        return gradient is not None and bool((gradient != 0).any())
 
     @contextmanager
     def metered(self) -> Iterator[Meter]:
         """Count every row that the static model evaluates meanwhile."""
         meter = Meter()
-        handle = self.static.register_forward_hook(meter.count)
+        handle = self.static.register_forward_hook(meter.count, with_kwargs=True)
         try:
             yield meter
         finally:
@@ -94,7 +103,7 @@ class Target:
     def verdict_cost(self, x: Tensor) -> int:
         """The most passes of a verdict on one sample such as those of ``x``."""
         if isinstance(self.defence, DRQ):
-            return 1 + self.defence.most_passes(self.static(x[:1]).shape[1])
+            return 2 + self.defence.most_passes(self.static(x[:1]).shape[1])  # the static model; one row is examined first
         return self.measured(lambda row: self.judge(row, torch.zeros_like(row.flatten(1)[:, 0]).long()), x)
 
     def scores_cost(self, x: Tensor, *steps: int) -> int:
@@ -103,14 +112,15 @@ class Target:
             return self.measured(self.scores(*steps), x)
         classes = self.static(x[:1]).shape[1]
         versions = [self.defence.shortened(each) for each in steps] or [self.defence]
-        return sum(each.most_passes(classes) + classes for each in versions)  # evaluated once more where differentiated
+        # Every class is evaluated once more where scores are differentiated, and one row is examined first.
+        return sum(each.most_passes(classes) + classes + 1 for each in versions)
 
     def contest_cost(self, x: Tensor, *steps: int) -> int:
         """The most passes of one look at a contest."""
         if not isinstance(self.defence, DRQ):
             return self.scores_cost(x, *steps)
         versions = [self.defence.shortened(each) for each in steps]
-        return sum(2 * (each.explore.passes + each.quantify.passes + 1) for each in versions)
+        return sum(2 * (each.explore.passes + each.quantify.passes + 1 + (not each.explore_base)) for each in versions)
 
     def judge(self, x: Tensor, y: Tensor) -> Verdict:
         """The defence's own verdict. One that is random counts as fooled where most of its answers are wrong."""
@@ -128,10 +138,12 @@ class Target:
     def _answer(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Labels, scores and radii of one look."""
         if isinstance(self.defence, DRQ):
-            decision = self.defence.decide(x)
-            return decision.label, decision.log_odds.clamp(min=UNREACHED), torch.where(decision.found, decision.radius, 0)
-        scores = self.defence(x)
-        label = self.defence.decide(x).label if hasattr(self.defence, "decide") else scores.argmax(1)  # type: ignore[operator]
+            found = self.defence.decide(x)
+            return found.label, _comparable(found), torch.where(found.found, found.radius, 0)
+        with torch.enable_grad():  # a defence may need gradients of its own
+            scores = check_scores(self.defence(x), x)
+            decision = self.defence.decide(x) if hasattr(self.defence, "decide") else None  # type: ignore[operator]
+        label = scores.argmax(1) if decision is None else check_label(decision, x)
         return label, scores, torch.zeros_like(scores[:, 0])
 
     def scores(self, *steps: int) -> Model:
@@ -154,6 +166,36 @@ class Target:
         if isinstance(self.defence, DRQ):
             return duel([self.defence.shortened(each) for each in steps], y, rival, radius)
         return Objective(self.scores(*steps), _lead_over, (y, rival))
+
+
+def _comparable(decision: Decision) -> Tensor:
+    """Log-odds of the robustness, finite; a class that was pruned stands just below the runner-up, as it is known to."""
+    odds = decision.log_odds.clamp(min=UNREACHED)
+    second = odds.gather(1, decision.runner_up.clamp(min=0)[:, None])
+    return torch.where(decision.exact, odds, torch.minimum(odds, second) - 1e-4)
+
+
+def check_scores(scores: object, x: Tensor) -> Tensor:
+    """What a defence returns when called: a finite table, which comes back without a graph."""
+    given = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+    table = isinstance(scores, Tensor) and scores.dim() == 2 and len(scores) == len(x)
+    require(table, "model(x)", "be scores of shape (N, C)", given, "one row for each sample")
+    assert isinstance(scores, Tensor)
+    finite = bool(scores.isfinite().all())
+    require(finite, "model(x)", "be finite", "NaN or infinity", "clamp the scores of the defence")
+    return scores.detach()
+
+
+def check_label(decision: object, x: Tensor) -> Tensor:
+    """The label in what a defence decided."""
+    known, remedy = hasattr(decision, "label"), "a drq.Decision, or a named tuple of your own"
+    require(known, "model.decide(x)", "return something with a label", type(decision).__name__, remedy)
+    label = getattr(decision, "label")  # noqa: B009 - its type is the caller's
+    given = f"{label.dtype} of shape {tuple(label.shape)}" if isinstance(label, Tensor) else type(label).__name__
+    whole = isinstance(label, Tensor) and label.shape == x.shape[:1] and not label.is_floating_point()
+    require(whole, "model.decide(x).label", "be a tensor of one whole number for each sample", given, "as argmax(1) gives")
+    assert isinstance(label, Tensor)
+    return label
 
 
 def duel(versions: Sequence[DRQ], label: Tensor, rival: Tensor, radius: Tensor) -> Objective:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -50,12 +51,11 @@ class Threat(ABC):
 
     def run(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, *, index: Tensor | None = None) -> Shifted:
         """As calling it, with what was counted on the way."""
-        x = checked(x, self.bounds, None)
-        require(len(x) > 0, "x", "have at least one sample", f"shape {tuple(x.shape)}", "leave empty batches out")
-        if y is not None:
-            y = check_labels("y", y, x)
-        index = torch.arange(len(x)) if index is None else check_labels("index", index, x).cpu()
         with torch.inference_mode(False), torch.no_grad():
+            x = checked(x, self.bounds, None)
+            require(len(x) > 0, "x", "have at least one sample", f"shape {tuple(x.shape)}", "leave empty batches out")
+            y = None if y is None else check_labels("y", y, x)
+            index = torch.arange(len(x)) if index is None else check_labels("index", index, x).cpu()
             return self.shift(model, x, y, index)
 
     @abstractmethod
@@ -75,7 +75,7 @@ def check_labels(name: str, values: Tensor, x: Tensor) -> Tensor:
     whole = isinstance(values, Tensor) and not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
     valid = whole and values.shape == x.shape[:1] and bool((values >= 0).all())
     require(valid, name, f"be a tensor of {len(x)} whole numbers of at least 0", given, "give one for each sample of x")
-    return values.to(x.device, torch.long)
+    return values.to(x.device, torch.long, copy=True)  # one made in inference mode could not be used in a graph
 
 
 def with_model(
@@ -129,8 +129,12 @@ class BallThreat(Threat):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "norm", as_norm(self.norm))
+        number = isinstance(self.radius, Real) and not isinstance(self.radius, bool)
+        require(number, "radius", "be a number", repr(self.radius), "the same for all samples; call the threat once for each")
         check_radius(self.radius)
         check_bounds(self.bounds)
+        if self.frozen is not None:
+            object.__setattr__(self, "frozen", torch.as_tensor(self.frozen))
         require(self.chunk is None or self.chunk >= 1, "chunk", "be None or at least 1", self.chunk, "None chooses by memory")
 
     def prepared(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Setting]:
