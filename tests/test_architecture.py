@@ -32,6 +32,7 @@ LAYERS = [
     "threats.third_party",
     "threats.ensemble",
     "threats.target",
+    "threats.duel",
     "threats.pursuit",
     "threats.stronger",
     "threats.red_team",

@@ -14,8 +14,8 @@ from drq import threats
 from drq.adapters import Wrapper
 from drq.norms import Ball
 from drq.threats import Pursuit, Standing, Target
-from drq.threats.pursuit import ITSELF, NONE
-from drq.threats.target import duel
+from drq.threats.duel import duel
+from drq.threats.pursuit import ITSELF, NONE, aimed_at
 
 SHORT = drq.Gradient(steps=5)
 SPACE = {"norm": "linf", "radius": 0.5}
@@ -90,7 +90,7 @@ def test_members_start_at_the_best_point_and_only_where_the_defence_stands() -> 
 def test_those_that_search_start_where_others_ended(member: Pursuit) -> None:
     seen = []
     defence = cut()
-    target, ball = Target(defence), Ball(X, 0.5, "linf", (0, 1))
+    target, ball = aimed_at(defence), Ball(X, 0.5, "linf", (0, 1))
     standing = Standing.at(X - 0.05, target.judge(X - 0.05, Y), ITSELF, 0, 1)
     defence.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach().clone()))
     member.pursue(target, ball, Y, standing)
@@ -136,7 +136,7 @@ def test_the_budget_holds_all_verdicts() -> None:
             return super().forward(x) + 0 * self.model(x)
 
     defence, members = Once(cut().model), tuple(Plant(by=0.0, starts=[], **SPACE) for _ in range(2))
-    verdict = Target(defence).verdict_cost(X)
+    verdict = aimed_at(defence).verdict_cost(X)
     for budget, run in ((3 * verdict, 2), (3 * verdict - 1, 1)):
         standing = threats.Chain(members=members, budget=budget, **SPACE).run(defence, X, Y)
         assert standing.passes.tolist() == [(1 + run) * verdict] * 2
@@ -156,14 +156,14 @@ class Scripted(Cut):
 def test_more_than_half_of_the_answers_must_be_wrong(wrong: int, fooled: bool) -> None:
     defence = Scripted(cut().model)
     defence.script = [0] * wrong + [1] * (10 - wrong)
-    assert Target(defence).judge(X, Y).fooled.tolist() == [fooled, fooled]  # the scores say otherwise: labels count
+    assert aimed_at(defence).judge(X, Y).fooled.tolist() == [fooled, fooled]  # the scores say otherwise: labels count
 
 
 def test_rivals_that_were_not_reached_are_ranked_by_the_model() -> None:
     model, x = network(3, classes=6), inputs(3, 20, 4)
     robust = drq.DRQ(model, "linf", 0.0)  # nothing but the base label is reached
     y = model(x).argmax(1)
-    assert torch.equal(Target(robust).judge(x, y).rivals, model(x).argsort(dim=1, descending=True)[:, 1:])
+    assert torch.equal(aimed_at(robust).judge(x, y).rivals, model(x).argsort(dim=1, descending=True)[:, 1:])
 
 
 def test_scores_that_attackers_read_are_never_pruned() -> None:
@@ -172,7 +172,7 @@ def test_scores_that_attackers_read_are_never_pruned() -> None:
     assert robust.prune == "exact"
     exact = robust.variant(prune="none")(x)
     assert not torch.equal(robust(x), exact)
-    torch.testing.assert_close(Target(robust).scores()(x), exact, rtol=0, atol=1e-9)
+    torch.testing.assert_close(aimed_at(robust).scores()(x), exact, rtol=0, atol=1e-9)
     assert robust.shortened(3).prune == "none"
 
 
@@ -201,7 +201,7 @@ def test_a_point_that_fools_is_kept_though_another_has_a_smaller_lead() -> None:
 def test_every_rank_has_its_own_rival() -> None:
     model, x = network(3, classes=6), inputs(3, 20, 4)
     robust = drq.DRQ(model, "linf", 0.1, explore=SHORT, quantify=SHORT)
-    target, y = Target(robust), model(x).argmax(1)
+    target, y = aimed_at(robust), model(x).argmax(1)
     standing = Standing.at(x, target.judge(x, y), ITSELF, 0, 1)
     for rank in range(4):
         contest = threats.Envelope("linf", 0.1, rank=rank).contest(target, y, standing)
@@ -216,7 +216,7 @@ def test_fewer_steps_follows_the_shortened_defence() -> None:
             asked.append(steps)
             return self
 
-    target = Target(Short(cut().model))
+    target = aimed_at(Short(cut().model))
     standing = Standing.at(X, target.judge(X, Y), ITSELF, 0, 1)
     threats.FewerSteps(steps=1, inner=4, **SPACE).pursue(target, Ball(X, 0.5, "linf", (0, 1)), Y, standing)
     assert asked == [4]
@@ -251,7 +251,7 @@ def test_leads_and_rivals_are_not_those_of_upper_bounds() -> None:
     """Exact pruning leaves losers with their explored confidence; the verdict must read as if nothing had been pruned."""
     model, x = network(1, classes=6), inputs(1, 300, 4)
     y, robust = model(x).argmax(1), drq.DRQ(model, "linf", 0.3, explore=SHORT, quantify=SHORT)
-    ours, full = (Target(each).judge(x, y) for each in (robust, robust.variant(prune="none")))
+    ours, full = (aimed_at(each).judge(x, y) for each in (robust, robust.variant(prune="none")))
     assert (robust.decide(x).exact.sum(1) < 6).double().mean() > 0.2  # something was pruned
     stands = ~full.fooled
     torch.testing.assert_close(ours.lead[stands], full.lead[stands], rtol=0, atol=1e-9)
@@ -322,7 +322,7 @@ def test_models_called_by_keyword_are_counted() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) + 0 * self.model(input=x)
 
-    target = Target(Named(cut().model))
+    target = aimed_at(Named(cut().model))
     with target.metered() as meter:
         target.defence(X)
     assert meter.rows == 2
@@ -333,8 +333,8 @@ def test_scores_whose_slope_is_zero_are_noticed() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x.detach()) + 0 * x.sum()
 
-    assert not Target(Flat(cut().model)).has_slopes(X)
-    assert Target(cut()).has_slopes(X)
+    assert not aimed_at(Flat(cut().model)).has_slopes(X)
+    assert aimed_at(cut()).has_slopes(X)
 
 
 def test_points_that_fooled_a_random_defence_by_luck_are_given_up() -> None:
@@ -349,7 +349,7 @@ def test_points_that_fooled_a_random_defence_by_luck_are_given_up() -> None:
             return Label(torch.full((len(x),), int(not 10 < self.asked - self.before <= 20)))
 
     defence = Lucky(cut().model)
-    defence.before = Target(defence).draws  # the price of a verdict is taken first
+    defence.before = aimed_at(defence).draws  # the price of a verdict is taken first
     standing = Plant(by=-0.01, starts=[], **SPACE).run(defence, X, Y)
     assert standing.by.tolist() == [0, 0]  # it did fool
     assert not standing.fooled.any()

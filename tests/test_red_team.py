@@ -15,8 +15,8 @@ from drq import threats
 from drq.adapters import Wrapper
 from drq.progress import Bar
 from drq.search import slope
-from drq.threats.pursuit import ITSELF, NONE
-from drq.threats.target import Target, duel
+from drq.threats.duel import duel
+from drq.threats.pursuit import ITSELF, NONE, aimed_at
 
 SHORT = drq.Gradient(steps=5)
 RADIUS = 0.15
@@ -118,7 +118,7 @@ class Coin(Wrapper):
 def test_random_defences_are_averaged_and_judged_by_the_majority(digits: Digits) -> None:
     x, y = digits.x[:30], digits.y[:30]
     defence = Coin(digits.model)
-    target = Target(defence)
+    target = aimed_at(defence)
     assert target.draws == 10
     with target.metered() as meter:
         target.scores()(x[:1])
@@ -134,7 +134,7 @@ def test_randomness_is_noticed_where_nobody_says_so(digits: Digits, caplog: pyte
     coin = Coin(digits.model)
     coin.random = False
     for defence, draws in ((coin, 10), (AntiAdversary(digits.model), 1), (digits.model, 1)):
-        target = Target(defence)
+        target = aimed_at(defence)
         with caplog.at_level(logging.WARNING, "drq"):
             target.notice_randomness(x)
         assert target.draws == draws
@@ -237,7 +237,7 @@ class TestBudget:
         """DRQ as the paper has it: every member is run, and their most passes are within the limit."""
         model = nn.Sequential(nn.Flatten(), network(0, 12, 10)).eval()
         robust, x = drq.DRQ(model, "linf", 0.2), inputs(0, 1, 3, 2, 2)
-        team, target = threats.RedTeam(strength=strength, **SPACE), Target(robust)
+        team, target = threats.RedTeam(strength=strength, **SPACE), aimed_at(robust)
         verdict = target.verdict_cost(x)
         most = verdict + sum(member.cost(target, x) + verdict for member in team.members)
         print(strength, most)
@@ -256,7 +256,7 @@ class TestBudget:
             threats.ScoreBased(queries=5, **SPACE),
             threats.DecisionBased(queries=5, **SPACE),
         ):
-            target = Target(robust)
+            target = aimed_at(robust)
             most = target.verdict_cost(x) * 2 + member.cost(target, x) + 1  # one row of every batch is examined
             assert member.run(robust, x, y).passes.max() <= most, member
 

@@ -67,7 +67,7 @@ class EndToEnd(BallThreat):
         return parts[0].joined(parts[1:])
 
     def _attack(self, robust: DRQ, x: Tensor, y: Tensor) -> Differentiated:
-        with Target(robust).metered() as meter:
+        with aimed_at(robust).metered() as meter:
             decision = robust.decide(x)
             radius = torch.where(decision.found, decision.radius, 0)
             through, around = self._version(robust, radius, unroll=True), self._version(robust, radius, unroll=False)

@@ -11,11 +11,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from drq.drq import DRQ
 from drq.errors import require
 from drq.norms import Ball
 from drq.objectives import Model
 from drq.progress import Tell, silent
 from drq.rows import in_order, per_row
+from drq.threats.duel import DRQTarget
 from drq.threats.target import Target, Verdict
 from drq.threats.threat import BallThreat, Shifted
 
@@ -130,22 +132,22 @@ def aimed_at(model: nn.Module | Model | None) -> Target:
     """The model as a target, if it can be one."""
     require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model).__name__, "wrap it in a module")
     assert isinstance(model, nn.Module)
-    target = Target(model)
-    kind, remedy = type(target.static).__name__, "a defence has the classifier in it as .model, whose evaluations are counted"
-    require(isinstance(target.static, nn.Module), "model.model", "be a torch.nn.Module", kind, remedy)
+    inner = getattr(model, "model", None) if hasattr(model, "decide") else model
+    remedy = "a defence has the classifier in it as .model, whose evaluations are counted"
+    require(isinstance(inner, nn.Module), "model.model", "be a torch.nn.Module", type(inner).__name__, remedy)
     training = any(module.training for module in model.modules())
     require(not training, "model", "be in evaluation mode", "a module in training mode", "call model.eval() first")
     radius = getattr(model, "radius", None)
     each_its_own = isinstance(radius, Tensor) and radius.numel() > 1
     remedy = "samples are attacked in other batches than they were given in; use a number or drq.Calibrated()"
     require(not each_its_own, "model.radius", "not be one number for each sample", "a tensor", remedy)
-    return target
+    return DRQTarget(model) if isinstance(model, DRQ) else Target(model)
 
 
 def plan(members: Sequence[Pursuit], target: Target, x: Tensor, classes: int, budget: float) -> dict[int, int]:
     """The most that each member costs a sample, verdict included, by its number; a warning names those that are not run."""
     verdict, slopes, chosen = target.verdict_cost(x), target.has_slopes(x), {}
-    budget -= verdict
+    budget -= verdict * (1 + (target.draws > 1))  # at the sample; of a random defence once more in the end
     for number, member in enumerate(members):
         if classes < member.fewest_classes:
             why = f"it needs {member.fewest_classes} classes, the model has {classes}"
