@@ -32,10 +32,10 @@ READINGS: dict[str, Spatial] = {
     "translation, reflection": Translation(4, padding="reflection"),
     "translation, corners": Translation(4, grid=2),
     "translation, corners, border": Translation(4, grid=2, padding="border"),
-    "rotation and translation": RotationTranslation(4),  # for either column of the table
-    "rotation and translation, border": RotationTranslation(4, padding="border"),
-    "rotation and translation, reflection": RotationTranslation(4, padding="reflection"),
-    "rotation and translation, corners": RotationTranslation(4, grid=2),
+    "rotation and translation": RotationTranslation(20, 4),  # for either column of the table
+    "rotation and translation, border": RotationTranslation(20, 4, padding="border"),
+    "rotation and translation, reflection": RotationTranslation(20, 4, padding="reflection"),
+    "rotation and translation, corners": RotationTranslation(20, 4, grid=2),
 }  # padded with zeros, bilinear and in whole pixels where nothing else is said
 PAPER = {  # the model that each of ours stands in for; its accuracies: clean, rotations, translations
     "cifar10-linf": ("Wong2020Fast", 83.34, 43.74, 59.08),

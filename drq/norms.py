@@ -171,7 +171,8 @@ def as_norm(norm: str | Norm) -> Norm:
     if isinstance(norm, Norm):
         return norm
     known = isinstance(norm, str) and norm in _NAMED
-    require(known, "norm", f"be one of {', '.join(_NAMED)} or a drq.Norm", repr(norm), "for example norm='l2'")
+    given = repr(norm) if isinstance(norm, str | int | float) else type(norm).__name__
+    require(known, "norm", f"be one of {', '.join(_NAMED)} or a drq.Norm", given, "for example norm='l2'")
     return _NAMED[norm]
 
 

@@ -203,7 +203,7 @@ class Smoothing(ABC):
         return torch.stack([per_row(share, g) * g for share, g in zip(shares, gradients, strict=True)]).sum(0)
 
 
-def check_steps(name: str, steps: int, remedy: str = "use radius=0 for the undefended classifier") -> None:
+def check_steps(name: str, steps: int, remedy: str = "a radius of 0 is what searches nothing") -> None:
     """A search makes at least one step."""
     check_count(name, steps, remedy, least=1)
 

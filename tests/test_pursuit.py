@@ -353,3 +353,28 @@ def test_points_that_fooled_a_random_defence_by_luck_are_given_up() -> None:
     standing = Plant(by=-0.01, starts=[], **SPACE).run(defence, X, Y)
     assert standing.by.tolist() == [0, 0]  # it did fool
     assert not standing.fooled.any()
+
+
+def test_a_defence_that_only_decides_is_attacked_by_its_labels() -> None:
+    class Speechless(Wrapper):
+        def decide(self, x: Tensor) -> Label:
+            return Label((x[:, 0] >= 0.5).long())
+
+    members = (Plant(by=-0.1, starts=[], **SPACE), threats.DecisionBased(queries=20, **SPACE))
+    standing = threats.Chain(members=members, **SPACE).run(Speechless(cut().model), X, Y)
+    assert standing.fooled.all()
+
+
+def test_a_shortened_version_with_gradients_is_followed_where_the_defence_has_none() -> None:
+    """A rounding defence whose shortened version lets gradients through: BPDA."""
+
+    class Rounding(Cut):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).mul(8).round()
+
+        def shortened(self, steps: int) -> Cut:
+            return Cut(self.model)
+
+    target = aimed_at(Rounding(cut().model))
+    assert target.has_slopes(X)
+    assert threats.FewerSteps("linf", 0.5, 5).run(Rounding(cut().model), X, Y).fooled.all()

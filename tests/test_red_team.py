@@ -310,7 +310,7 @@ def test_findings_add_up(digits: Digits) -> None:
     assert found["gain"] == 0
     assert ((standing.by >= ITSELF) & (standing.static_by >= NONE)).all()
     assert found["tried"][transfer.title] == (digits.model(x).argmax(1) == y).sum()
-    assert "  not run: Envelope(rival 1, 1000000 steps through 7)" in team.summary(standing)
+    assert "  not run, or nobody was left to run on: Envelope(rival 1, 1000000 steps" in team.summary(standing)
     full = threats.RedTeam("linf", RADIUS, "full")
     assert len({member.title for member in full.members}) == len(full.members)
     with pytest.raises(drq.InputError, match=r"^standing must be what run\(\) of this team returned"):

@@ -225,13 +225,13 @@ def test_the_papers_translation_is_the_worst_of_all_corners() -> None:
 
 def test_rotation_and_translation_make_the_movements_of_each_alone() -> None:
     """The same draws: its angles are those of Rotation, its offsets those of Translation."""
-    index, both = torch.arange(7), RotationTranslation(4, 20, worst_of=3)
+    index, both = torch.arange(7), RotationTranslation(20, 4, worst_of=3)
     together = both.movements(index, 32)
     turns, steps = (each.movements(index, 32) for each in (Rotation(20, worst_of=3), Translation(4, worst_of=3)))
     assert all(torch.equal(one.degrees, turn.degrees) for one, turn in zip(together, turns, strict=True))
     assert all(torch.equal(one.offset, step.offset) for one, step in zip(together, steps, strict=True))
     assert all(each.degrees.abs().max() > 1 and each.offset.abs().max() > 1 for each in together)
-    assert RotationTranslation(4, grid=2).candidates == 8
+    assert RotationTranslation(20, 4, grid=2).candidates == 8
     assert (PAPER_ROTATION.degrees, PAPER_ROTATION.pixels, PAPER_ROTATION.candidates) == (20, None, 15)
 
 

@@ -55,7 +55,7 @@ MOVEMENTS = {
     "Rotation": threats.Rotation(20.0),
     "Rotation, worst of 3": threats.Rotation(20.0, worst_of=3),
     "Translation": threats.Translation(2.0),
-    "RotationTranslation": threats.RotationTranslation(2.0, 20.0, padding="border"),
+    "RotationTranslation": threats.RotationTranslation(20.0, 2.0, padding="border"),
     "Translation, worst of 3": threats.Translation(2.0, worst_of=3, padding="reflection"),
 }
 CORRUPTIONS = {entry.name: eval(f"threats.{entry.name}") for entry in threats.list() if entry.family == "corruption"}
@@ -270,6 +270,7 @@ def test_gpu_and_cpu_agree(name: str) -> None:
 
 
 IMPOSSIBLE: list[tuple[Callable[[], object], str]] = [
+    (lambda: threats.PGD(classifier(IMAGE), 0.1), r"^norm must be one of linf, l2, l1 or a drq.Norm, got Sequential"),
     (lambda: threats.PGD("l3", 0.1), r"^norm must be one of linf, l2, l1 or a drq.Norm, got 'l3'"),
     (lambda: threats.PGD("linf", -0.1), r"^radius must be finite and at least 0, got -0.1"),
     (lambda: threats.PGD("linf", float("nan")), r"^radius must be finite and at least 0, got nan"),
@@ -296,8 +297,15 @@ IMPOSSIBLE: list[tuple[Callable[[], object], str]] = [
     (lambda: threats.Envelope("linf", 0.1, inner=()), r"^inner must be a tuple of numbers of steps, got \(\)"),
     (lambda: threats.Envelope("linf", 0.1, inner=7), r"^inner must be a tuple of numbers of steps, got 7"),
     (lambda: threats.Transfer("linf", 0.1, None), r"^attack must be one on a static model, such as drq.threats.APGD, got None"),
-    (lambda: threats.Chain("linf", 0.1, (threats.APGD("linf", 0.1),)), r"^members must be a tuple of attacks on a defence, got"),
-    (lambda: threats.Chain("linf", 0.1, threats.Envelope("linf", 0.1)), r"^members must be a tuple of attacks on a defence"),
+    (
+        lambda: threats.Chain("linf", 0.1, (threats.APGD("linf", 0.1),)),
+        r"^members must be one or more attacks on a defence, as a tuple, got APGD",
+    ),
+    (
+        lambda: threats.Chain("linf", 0.1, threats.Envelope("linf", 0.1)),
+        r"^members must be one or more attacks on a defence, as a tuple, got Envelope",
+    ),
+    (lambda: threats.Chain("linf", 0.1, ()), r"^members must be one or more attacks on a defence, as a tuple, got none"),
     (lambda: threats.Chain("linf", 0.1, (threats.Envelope("linf", 0.2),)), r"^members must have the norm and the radius of the"),
     (lambda: drq.DRQ(classifier(IMAGE), explore=drq.RayS(50)), r"^explore must be a search within a ball, got RayS"),
     (lambda: threats.RedTeam("linf", 0.1, "slow"), r"^strength must be 'quick' or 'full', got 'slow'"),
@@ -335,3 +343,33 @@ def test_the_catalogue_describes_everything() -> None:
     assert pgd.settings["steps"] == 100
     assert pgd.settings["radius"] == "required"
     assert all(issubclass(kind, Pursuit | BallThreat) for kind in (threats.RedTeam, threats.Envelope))
+
+
+def test_defaults_are_json_without_infinity() -> None:
+    assert "Infinity" not in json.dumps([entry._asdict() for entry in threats.list()])
+
+
+def test_a_threat_of_ones_own_is_held_to_the_contract() -> None:
+    class Careless(Threat):
+        def shift(self, model: object, x: Tensor, y: object, index: Tensor) -> Tensor:
+            return x
+
+    x, _ = batch()
+    with pytest.raises(drq.InputError, match=r"^shift must return a drq\.threats\.Shifted with as many inputs, got Tensor"):
+        Careless()(None, x, None)
+
+
+def test_an_attack_without_gradients_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    class Rounded(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return classifier(IMAGE)((x * 4).round() / 4)
+
+    x, y = batch()
+    threats.PGD("linf", 0.1, 3)(Rounded().eval(), x, y)
+    assert "PGD found no gradient for 5 of 5 samples: they show nothing" in caplog.text
+
+
+def test_images_are_not_moved_out_of_sight() -> None:
+    x, _ = batch()
+    with pytest.raises(drq.InputError, match=r"^pixels must lie below the side of the images, 8, got 100"):
+        threats.Translation(100)(None, x, None)

@@ -18,7 +18,7 @@ from drq.threats.corruptions import Corruption
 from drq.threats.ensemble import ensemble
 from drq.threats.pursuit import Pursuit, Standing
 from drq.threats.red_team import Chain, RedTeam
-from drq.threats.spatial import PAPER_ROTATION, PAPER_TRANSLATION, Rotation, RotationTranslation, Translation
+from drq.threats.spatial import PAPER_ROTATION, PAPER_TRANSLATION, Rotation, RotationTranslation, Spatial, Translation
 from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Halfway, ScoreBased, Transfer
 from drq.threats.target import Target
 from drq.threats.third_party import AutoAttack, Foolbox
@@ -56,6 +56,7 @@ __all__ = [
     "ScoreBased",
     "SearchAttack",
     "Shifted",
+    "Spatial",
     "SquareAttack",
     "Standing",
     "Target",

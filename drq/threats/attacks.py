@@ -6,6 +6,7 @@ what they bring back is the point at which their aim is met best. Given a defenc
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from drq.setting import Setting
 from drq.smoothing import InnerAttack, Noise
 from drq.threats.threat import Attack, Shifted
 
+logger = logging.getLogger("drq")
+
 Aim = Callable[[Model, Tensor], Objective]
 
 
@@ -34,7 +37,9 @@ class SearchAttack(Attack):
     """An attack that is one search; the part that PGD and its relatives share.
 
     Args:
-        norm, radius, bounds, frozen, chunk: see :class:`drq.threats.BallThreat`.
+        norm: "linf", "l2", "l1" or a :class:`drq.Norm`.
+        radius: of the ball around every sample.
+        bounds, frozen, chunk: see :class:`drq.threats.BallThreat`.
         aim: what is minimised, given the model and ``y``: ``drq.away_from`` for the cross-entropy, ``drq.dlr``, ``drq.margin``.
             A targeted attack is ``drq.favour``, with the target as ``y``.
         restarts: searches, the first from the sample itself and the others from random points; the best is kept.
@@ -71,6 +76,11 @@ class SearchAttack(Attack):
         for restart in range(self.restarts):
             start = ball.sample(generator(self.seed, restart)) if restart else None
             tries.append(search(self.renewed(restart), objective, ball, start=start))
+        lost = torch.stack([each.stalled for each in tries]).sum(0) >= self.restarts * self.method.steps
+        if 2 * lost.sum() > len(x):
+            logger.warning(
+                "drq: %s found no gradient for %d of %d samples: they show nothing", type(self).__name__, lost.sum(), len(x)
+            )
         return best_of(tries)
 
     def renewed(self, restart: int) -> Search:
@@ -90,6 +100,7 @@ class PGD(SearchAttack):
     """Projected gradient descent (Madry et al. 2018).
 
     Args:
+        norm, radius, bounds, frozen, chunk, aim, restarts, seed: see :class:`drq.threats.SearchAttack`.
         steps: number of steps.
         step: length of a step, as a multiple of radius / steps.
         smooth: None, or what gradients are averaged over.
@@ -135,7 +146,8 @@ class PGDAttack(PGD):
 class APGD(SearchAttack):
     """Auto-PGD (Croce and Hein 2020): gradient descent that chooses its own step; with ``aim=drq.dlr`` it is APGD-DLR.
 
-    In l1 a step moves a single feature, which is weaker than the published l1 variant.
+    Settings are those of :class:`drq.threats.SearchAttack`, and the number of ``steps``. In l1 a step moves a single feature,
+    which is weaker than the published l1 variant.
     """
 
     steps: int = 100

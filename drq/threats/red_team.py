@@ -60,7 +60,7 @@ class Team(BallThreat):
         for title, count in found["defended"]["fell_to"].items():
             lines.append(f"  fell to {title}: {count}")
         if idle := [title for title, count in found["tried"].items() if not count]:
-            lines.append(f"  not run: {', '.join(idle)}")
+            lines.append(f"  not run, or nobody was left to run on: {', '.join(idle)}")
         passes = found["passes"]
         lines.append(f"passes an image: {passes['mean']:.0f} on average, {passes['most']:.0f} at most, limit {passes['limit']:g}")
         return "\n".join(lines)
@@ -82,10 +82,14 @@ class Chain(Team):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        listed = isinstance(self.members, tuple) and all(isinstance(each, Pursuit) for each in self.members)
-        require(listed, "members", "be a tuple of attacks on a defence", repr(self.members), "Transfer takes other attacks in")
-        same = all(each.norm == self.norm and each.radius == self.radius for each in self.members)
-        require(same, "members", "have the norm and the radius of the chain", repr(self.members), "give all of them the same")
+        given = list(self.members) if isinstance(self.members, tuple | list) else [self.members]
+        kinds = ", ".join(type(each).__name__ for each in given) or "none"
+        listed = isinstance(self.members, tuple | list) and given and all(isinstance(each, Pursuit) for each in given)
+        remedy = "drq.threats.Transfer takes an attack on the static model in"
+        require(bool(listed), "members", "be one or more attacks on a defence, as a tuple", kinds, remedy)
+        same = all(each.norm == self.norm and each.radius == self.radius for each in given)
+        require(same, "members", "have the norm and the radius of the chain", kinds, "give all of them the same")
+        object.__setattr__(self, "members", tuple(given))
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
         return hunt(self, self.members, model, x, y, index, self.budget, self.tell)
@@ -106,7 +110,7 @@ class RedTeam(Team):
     def __post_init__(self) -> None:
         super().__post_init__()
         known = self.strength in BUDGETS
-        require(known, "strength", "be 'quick' or 'full'", repr(self.strength), "'quick' takes minutes on a GPU")
+        require(known, "strength", "be 'quick' or 'full'", repr(self.strength), "'quick' is the cheaper")
 
     @property
     def budget(self) -> float:  # type: ignore[override]

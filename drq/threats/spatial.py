@@ -127,7 +127,13 @@ class Spatial(Threat):
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
         """Move all images, a piece at a time."""
-        require(x.dim() == 4, "x", "be images (N, C, H, W)", f"shape {tuple(x.shape)}", "add the channel with x[:, None]")
+        require(
+            x.dim() == 4,
+            "x",
+            "be images (N, C, H, W)",
+            f"shape {tuple(x.shape)}",
+            "x[None] makes a batch of one image, x[:, None] adds the channel",
+        )
         if self.candidates == 1:
             size, side = self.chunk or ROWS, min(x.shape[2:])
             pieces = [slice(first, first + size) for first in range(0, len(x), size)]
@@ -204,6 +210,7 @@ class Translation(Spatial):
     def movement(self, share: Tensor, side: int) -> Movement:
         """Only the offset."""
         most = usual_pixels(side) if self.pixels is None else self.pixels
+        require(most < side, "pixels", f"lie below the side of the images, {side}", self.pixels, "None chooses by the side")
         offset = (2 * share[:, 1:] - 1) * most
         if self.whole:
             most = math.floor(most)
@@ -212,19 +219,27 @@ class Translation(Spatial):
 
 
 @dataclass(frozen=True)
-class RotationTranslation(Translation):
-    """A random rotation and then a random translation, as in the attacks of Engstrom et al. (2019)."""
+class RotationTranslation(Spatial):
+    """A random rotation and then a random translation, as in the attacks of Engstrom et al. (2019).
+
+    Args:
+        degrees: see :class:`Rotation`.
+        pixels, whole: see :class:`Translation`.
+    """
 
     directions: ClassVar[tuple[int, ...]] = (0, 1, 2)
     degrees: float = 20.0
+    pixels: float | None = None
+    whole: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_extent("degrees", self.degrees, "the paper's rotations have 20")
         super().__post_init__()
+        Rotation(self.degrees), Translation(self.pixels)  # their checks are ours
 
     def movement(self, share: Tensor, side: int) -> Movement:
         """Both."""
-        return Movement(Rotation(self.degrees).movement(share, side).degrees, super().movement(share, side).offset)
+        turn, step = Rotation(self.degrees), Translation(self.pixels, whole=self.whole)
+        return Movement(turn.movement(share, side).degrees, step.movement(share, side).offset)
 
 
 # The paper says "random rotations" and "random translations" and no more, and its baselines are far below what one draw gives on

@@ -81,7 +81,7 @@ class Target:
         """Whether gradients other than 0 come back through the scores."""
         with torch.enable_grad():
             point = x.clone().requires_grad_()
-            scores: Tensor = self.defence(point)
+            scores = self.scores(7)(point)  # as attacks follow them, cut down where that is possible
             if not scores.requires_grad:
                 return False
             different = torch.arange(scores.shape[1], dtype=scores.dtype, device=scores.device)  # scores may sum to a constant
@@ -101,10 +101,17 @@ class Target:
     def answer(self, x: Tensor) -> Answer:
         """One look at what it says."""
         with torch.enable_grad():  # a defence may need gradients of its own
-            scores = check_scores(self.defence(x), x)
+            scores = None if self.speechless else check_scores(self.defence(x), x)
             decision = self.defence.decide(x) if hasattr(self.defence, "decide") else None
-        label = scores.argmax(1) if decision is None else check_label(decision, x)
+        label = check_label(decision, x) if decision is not None or scores is None else scores.argmax(1)
+        if scores is None:
+            scores = torch.zeros_like(self.static(x)).scatter(1, label[:, None], 1)
         return Answer(label, scores, torch.zeros_like(scores[:, 0]))
+
+    @property
+    def speechless(self) -> bool:
+        """Whether it decides and has no scores: its labels then stand for them."""
+        return type(self.defence).forward is nn.Module.forward
 
     def judge(self, x: Tensor, y: Tensor) -> Verdict:
         """The defence's own verdict. One that is random counts as fooled where most of its answers are wrong."""
@@ -129,6 +136,8 @@ class Target:
 
     def scores(self, *steps: int) -> Model:
         """The differentiable scores, averaged over versions cut down to so many steps, and over its draws."""
+        if self.speechless:
+            return self.labels
         looks: list[Model] = [version for version in self.versions(*steps) for _ in range(self.draws)]
         return looks[0] if len(looks) == 1 else lambda x: torch.stack([look(x).log_softmax(1) for look in looks]).mean(0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from drq.errors import require
-from drq.inputs import check_bounds, check_radius, checked
+from drq.inputs import check_bounds, checked
 from drq.norms import Ball, Bounds, Norm, as_norm
 from drq.objectives import Model
 from drq.rows import Rows
@@ -36,7 +37,7 @@ class Threat(ABC):
     """
 
     batch_dependent: ClassVar[bool] = False
-    bounds: Bounds | None
+    bounds: Bounds | None = (0.0, 1.0)  # of the input, before and after
 
     def __call__(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, *, index: Tensor | None = None) -> Tensor:
         """The harder inputs (N, ...).
@@ -56,7 +57,10 @@ class Threat(ABC):
             require(len(x) > 0, "x", "have at least one sample", f"shape {tuple(x.shape)}", "leave empty batches out")
             y = None if y is None else check_labels("y", y, x)
             index = torch.arange(len(x)) if index is None else check_labels("index", index, x).cpu()
-            return self.shift(model, x, y, index)
+            shifted = self.shift(model, x, y, index)
+        fits = isinstance(shifted, Shifted) and shifted.x.shape == x.shape
+        require(fits, "shift", "return a drq.threats.Shifted with as many inputs", type(shifted).__name__, "see docs/threats.md")
+        return shifted
 
     @abstractmethod
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
@@ -71,7 +75,10 @@ class Threat(ABC):
 
 def check_labels(name: str, values: Tensor, x: Tensor) -> Tensor:
     """One whole number of at least 0 for every row of ``x``, on its device."""
-    given = f"{values.dtype} of shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+    given = type(values).__name__
+    if isinstance(values, Tensor):
+        lowest = f" with {values.min().item()}" if values.numel() and not values.is_complex() else ""
+        given = f"{values.dtype} of shape {tuple(values.shape)}{lowest}"
     whole = isinstance(values, Tensor) and not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
     valid = whole and values.shape == x.shape[:1] and bool((values >= 0).all())
     require(valid, name, f"be a tensor of {len(x)} whole numbers of at least 0", given, "give one for each sample of x")
@@ -100,6 +107,8 @@ def with_model(
 
 def plain(value: object) -> Any:
     """A setting as JSON knows it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON knows no infinity
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
@@ -130,8 +139,9 @@ class BallThreat(Threat):
     def __post_init__(self) -> None:
         object.__setattr__(self, "norm", as_norm(self.norm))
         number = isinstance(self.radius, Real) and not isinstance(self.radius, bool)
-        require(number, "radius", "be a number", repr(self.radius), "the same for all samples; call the threat once for each")
-        check_radius(self.radius)
+        require(number, "radius", "be a number", repr(self.radius), "float(radius), the same for all samples")
+        valid = 0 <= float(self.radius) < math.inf
+        require(valid, "radius", "be finite and at least 0", self.radius, "0 changes nothing, 8/255 is usual for images in linf")
         check_bounds(self.bounds)
         if self.frozen is not None:
             object.__setattr__(self, "frozen", torch.as_tensor(self.frozen))
