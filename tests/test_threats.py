@@ -296,6 +296,7 @@ IMPOSSIBLE: list[tuple[Callable[[], object], str]] = [
     (lambda: threats.Envelope("linf", 0.1, rank=1.5), r"^rank must be a whole number of at least 0, got 1.5"),
     (lambda: threats.Envelope("linf", 0.1, inner=()), r"^inner must be a tuple of numbers of steps, got \(\)"),
     (lambda: threats.Envelope("linf", 0.1, inner=7), r"^inner must be a tuple of numbers of steps, got 7"),
+    (lambda: threats.Transfer("linf", 0.1, threats.PGD("linf", 0.2)), r"^attack must have the norm and the radius of the"),
     (lambda: threats.Transfer("linf", 0.1, None), r"^attack must be one on a static model, such as drq.threats.APGD, got None"),
     (
         lambda: threats.Chain("linf", 0.1, (threats.APGD("linf", 0.1),)),
