@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field
 from typing import Any, NamedTuple
 
 from drq.threats.adaptive import EndToEnd, Manipulation
@@ -15,7 +15,7 @@ from drq.threats.red_team import Chain, RedTeam
 from drq.threats.spatial import Rotation, RotationTranslation, Translation
 from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Halfway, ScoreBased, Transfer
 from drq.threats.third_party import AutoAttack, Foolbox
-from drq.threats.threat import Threat, plain
+from drq.threats.threat import Threat, plain, settings
 
 FAMILIES: Mapping[str, tuple[type[Threat], ...]] = {
     "attack on a model": (PGD, APGD, APGDTargeted, RandomNoise, SquareAttack, RaySAttack, LastPlace, AutoAttack, Foolbox),
@@ -40,8 +40,7 @@ REQUIRED = "required"
 def describe(kind: type[Threat], family: str) -> Entry:
     """The first paragraph of its docstring, and its settings."""
     summary = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
-    settings = [each for each in fields(kind) if each.compare]  # type: ignore[arg-type]
-    return Entry(kind.__name__, family, summary, {each.name: _default(each) for each in settings})
+    return Entry(kind.__name__, family, summary, {each.name: _default(each) for each in settings(kind)})
 
 
 def _default(setting: Field[Any]) -> Any:
@@ -57,8 +56,8 @@ def list() -> builtins.list[Entry]:
     ['Rotation', 'Translation', 'RotationTranslation']
     """
     entries = [describe(kind, family) for family, kinds in FAMILIES.items() for kind in kinds]
-    settings = describe(Corruption, "").settings
+    defaults = describe(Corruption, "").settings
     return entries + [
-        Entry(f'Corruption("{kind}")', "corruption", summary, {name: value for name, value in settings.items() if name != "kind"})
+        Entry(f'Corruption("{kind}")', "corruption", summary, {name: value for name, value in defaults.items() if name != "kind"})
         for kind, summary in DESCRIPTIONS.items()
     ]

@@ -106,20 +106,18 @@ class RedTeam(Team):
 
     strength: Literal["quick", "full"] = "quick"
     progress: bool = field(default=False, kw_only=True)
+    members: tuple[Pursuit, ...] = field(init=False, repr=False, compare=False)  # both follow from the strength
+    budget: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         known = self.strength in BUDGETS
         require(known, "strength", "be 'quick' or 'full'", repr(self.strength), "'quick' is the cheaper")
+        object.__setattr__(self, "members", self._standard())
+        object.__setattr__(self, "budget", BUDGETS[self.strength])
 
-    @property
-    def budget(self) -> float:  # type: ignore[override]
-        """Passes an image, at most."""
-        return BUDGETS[self.strength]
-
-    @property
-    def members(self) -> tuple[Pursuit, ...]:  # type: ignore[override]
-        """The chain: first what fools the static model, then what follows the defence, last what only asks it."""
+    def _standard(self) -> tuple[Pursuit, ...]:
+        """First what fools the static model, then what follows the defence, last what only asks it."""
         space: dict[str, Any] = {name: getattr(self, name) for name in ("norm", "radius", "bounds", "frozen", "chunk")}
         carried: list[Static] = [APGD(**space), APGD(aim=dlr, **space), APGDTargeted(**space), PGDNoise(**space)]
         chain: list[Pursuit] = [Transfer(attack=attack, **space) for attack in carried]

@@ -127,13 +127,8 @@ class Spatial(Threat):
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
         """Move all images, a piece at a time."""
-        require(
-            x.dim() == 4,
-            "x",
-            "be images (N, C, H, W)",
-            f"shape {tuple(x.shape)}",
-            "x[None] makes a batch of one image, x[:, None] adds the channel",
-        )
+        remedy = "x[None] makes a batch of one image, x[:, None] adds the channel"
+        require(x.dim() == 4, "x", "be images (N, C, H, W)", f"shape {tuple(x.shape)}", remedy)
         if self.candidates == 1:
             size, side = self.chunk or ROWS, min(x.shape[2:])
             pieces = [slice(first, first + size) for first in range(0, len(x), size)]

@@ -144,8 +144,8 @@ class FewerSteps(Pursuit):
 
 
 @dataclass(frozen=True)
-class ScoreBased(Pursuit):
-    """Square on the scores of the whole defence.
+class Asking(Pursuit):
+    """An attack that asks the whole defence and follows nothing; the part that both share.
 
     Args:
         queries: evaluations of the defence.
@@ -154,6 +154,15 @@ class ScoreBased(Pursuit):
     queries: int = 100
 
     costly: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_steps("queries", self.queries, "each is one evaluation of the defence")
+
+
+@dataclass(frozen=True)
+class ScoreBased(Asking):
+    """Square on the scores of the whole defence."""
 
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
         return search(Square(self.queries), margin(target.scores(), y), ball, start=standing.x).point
@@ -163,16 +172,8 @@ class ScoreBased(Pursuit):
 
 
 @dataclass(frozen=True)
-class DecisionBased(Pursuit):
-    """RayS on the labels of the whole defence; linf only.
-
-    Args:
-        queries: evaluations of the defence.
-    """
-
-    queries: int = 100
-
-    costly: ClassVar[bool] = True
+class DecisionBased(Asking):
+    """RayS on the labels of the whole defence; linf only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -69,8 +68,13 @@ class Threat(ABC):
     @property
     def record(self) -> dict[str, Any]:
         """The name and every setting, made of what JSON knows."""
-        settings = {each.name: plain(getattr(self, each.name)) for each in fields(self) if each.compare}  # type: ignore[arg-type]
-        return {"threat": type(self).__name__, "batch_dependent": self.batch_dependent} | settings
+        values = {each.name: plain(getattr(self, each.name)) for each in settings(type(self))}
+        return {"threat": type(self).__name__, "batch_dependent": self.batch_dependent} | values
+
+
+def settings(kind: type[Threat]) -> list[Field[Any]]:
+    """What a threat can be told, all of which is recorded; whom to tell about progress is left out."""
+    return [each for each in fields(kind) if each.compare]  # type: ignore[arg-type]  # every threat is a dataclass
 
 
 def check_labels(name: str, values: Tensor, x: Tensor) -> Tensor:
@@ -115,7 +119,7 @@ def plain(value: object) -> Any:
         return value.tolist()
     if isinstance(value, tuple | list):
         return [plain(each) for each in value]
-    return value.__name__ if isinstance(value, Callable) and hasattr(value, "__name__") else repr(value)  # type: ignore[arg-type]
+    return getattr(value, "__name__", None) or repr(value)
 
 
 @dataclass(frozen=True)
