@@ -1,13 +1,15 @@
 """Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time."""
 
-from drq import threats
-from drq.adapters import FirstOutput, SingleLogit
+from drq import data, models, threats
+from drq.adapters import FirstOutput, SingleLogit, Subset
 from drq.auto_step import AutoStep
 from drq.black_box import RayS, Square
+from drq.data import load as load_data
 from drq.decision import Decision
 from drq.drq import DRQ, Calibrated, calibrate
 from drq.errors import InputError
 from drq.minimum_norm import MinimumNorm, nearest
+from drq.models import load as load_model
 from drq.norms import L1, L2, Ball, Linf, Norm
 from drq.objectives import Objective, away_from, confident_elsewhere, dlr, favour, last_place, log_odds, margin, toward
 from drq.search import Found, Gradient, Random, Search
@@ -38,14 +40,19 @@ __all__ = [
     "Search",
     "SingleLogit",
     "Square",
+    "Subset",
     "away_from",
     "calibrate",
     "confident_elsewhere",
+    "data",
     "dlr",
     "favour",
     "last_place",
+    "load_data",
+    "load_model",
     "log_odds",
     "margin",
+    "models",
     "nearest",
     "threats",
     "toward",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from drq.errors import require
 from drq.objectives import Model
 
 
@@ -47,6 +49,26 @@ class FirstOutput(Wrapper):
             output = output.logits
         logits: Tensor = output if isinstance(output, Tensor) else output[0]
         return logits
+
+
+class Subset(Wrapper):
+    """Some logits of a model, for data that shows only some of its classes, such as ImageNet-A; see drq.data.Relabelled.
+
+    >>> Subset(lambda x: x, [0, 2])(torch.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[1., 3.]])
+    """
+
+    def __init__(self, model: nn.Module | Model, columns: Sequence[int]) -> None:
+        super().__init__(model)
+        self.columns = [int(each) for each in columns]
+        distinct = len(set(self.columns)) == len(self.columns) >= 2 and min(self.columns) >= 0
+        require(distinct, "columns", "be at least two different logits", columns, "data.subset has those of a data set")
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        rule = f"have logits up to {max(self.columns)}"
+        require(max(self.columns) < logits.shape[1], "model", rule, f"{logits.shape[1]} of them", "it is of other data")
+        return logits[:, self.columns]
 
 
 class InPrecision(Wrapper):

@@ -10,19 +10,12 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from drq import InputError, __version__
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from drq.demo import Outcome, Tally
-    from drq.digits import Track
 
 MISTAKE, INTERRUPTED = 2, 130
 
@@ -35,6 +28,7 @@ trained. It is made for classifiers that were trained adversarially; whether it 
 
 \b
 See it at work:  drq demo
+On a picture:    drq predict photo.jpg
 In Python:       robust = drq.DRQ(model, norm="linf", radius=16/255)
                  robust(x)                 # in place of model(x)
                  robust.decide(x).margin   # how far to trust each answer
@@ -107,20 +101,98 @@ def demo(
     Trains an adversarially trained network on scikit-learn's digits (seconds, once: it is kept in DRQ_CACHE, by default
     ~/.cache/drq) and prints its accuracy alone and under DRQ, whichever is higher.
     """
-    from rich.console import Console
-
+    from drq import terminal
     from drq.demo import demonstrate
-    from drq.digits import Recipe
+    from drq.models.digits import Recipe
 
-    with progress(quiet) as track:
+    with terminal.progress(quiet) as track:
         outcome = demonstrate(images, Recipe(seed), track, say)
     if as_json:
         typer.echo(json.dumps(outcome.as_json(), indent=2))
         return
-    console = Console(highlight=False)
-    console.print(table(outcome))
-    for line in remarks(outcome):
-        console.print(line, markup=False, soft_wrap=not console.is_terminal)
+    terminal.demonstration(outcome)
+
+
+@app.command()
+def predict(
+    pictures: Annotated[list[str], typer.Argument(metavar="PICTURE...", help="Files to look at.", show_default=False)],
+    model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.")] = "cifar10-small",
+    norm: Annotated[str | None, typer.Option(help="linf, l2 or l1; by default that of the model's training, else l2.")] = None,
+    radius: Annotated[float | None, typer.Option(help="By default twice that of the training, else calibrated.")] = None,
+    classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest: not safe under attack.")] = None,
+    abstain: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is below this.")] = 0.0,
+    device: Annotated[str, typer.Option(help="Such as cpu or cuda.")] = "cpu",
+    download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Say what pictures show, how far to trust it, and what that cost.
+
+    cifar10-small, which comes with the package, knows ten classes (airplane, automobile, bird, cat, deer, dog, frog, horse,
+    ship, truck) and sees 32 x 32 pixels. For others: --model timm:NAME, torchvision:NAME or hf:NAME.
+    """
+    from drq import terminal
+    from drq.predict import Predictor
+
+    predictor = Predictor(model, norm, radius, classes, device, **({"download": True} if download else {}))
+    with terminal.progress(quiet) as track:
+        answers = [predictor.attempt(picture) for picture in track(pictures, "pictures")]
+    good = [each for each in answers if not isinstance(each, InputError)]
+    if as_json:
+        typer.echo(json.dumps([each.as_json(abstain) for each in good], indent=2))
+    else:
+        terminal.predictions(good, abstain)
+    for each in answers:
+        if isinstance(each, InputError):  # it stopped no other picture
+            say(str(each))
+    return 0 if len(good) == len(answers) else MISTAKE
+
+
+@app.command()
+def models(
+    name: Annotated[str | None, typer.Argument(help="Load this one and print its card.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the models that have a name, or load one and print what is known of it.
+
+    In Python: drq.load_model("cifar10-small").
+    """
+    from drq import terminal
+    from drq.models import list as entries
+    from drq.models import load
+
+    if name is not None:
+        card = getattr(load(name), "card", None)
+        facts = {"name": name} if card is None else card.as_json()
+        typer.echo(json.dumps(facts, indent=2)) if as_json else terminal.facts(facts)
+    elif as_json:
+        typer.echo(json.dumps([entry._asdict() for entry in entries()], indent=2))
+    else:
+        terminal.presence("drq.load_model", entries())
+
+
+@app.command()
+def data(
+    name: Annotated[str | None, typer.Argument(help="Load this one and say what it is.", show_default=False)] = None,
+    split: Annotated[str, typer.Option(help="Such as test or train.")] = "test",
+    download: Annotated[bool, typer.Option("--download", help="Fetch it where it is missing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the data sets, or load one (or fetch it) and say what it is.
+
+    They lie in the folder that DRQ_DATA names. In Python: drq.load_data("cifar10").
+    """
+    from drq import terminal
+    from drq.data import list as entries
+    from drq.data import load
+
+    if name is not None:
+        facts = load(name, split, download=download).as_json()
+        typer.echo(json.dumps(facts, indent=2)) if as_json else terminal.facts(facts)
+    elif as_json:
+        typer.echo(json.dumps([entry._asdict() for entry in entries()], indent=2))
+    else:
+        terminal.presence("drq.load_data", entries())
 
 
 @app.command()
@@ -129,82 +201,10 @@ def threats(as_json: AsJson = False) -> None:
 
     In Python: drq.threats.PGD("linf", 8/255)(model, x, y).
     """
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
+    from drq import terminal
     from drq.threats import list as entries
 
     if as_json:
         typer.echo(json.dumps([entry._asdict() for entry in entries()], indent=2))
-        return
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("drq.threats.", no_wrap=True)
-    shown.add_column("What it does")
-    family = None
-    for entry in entries():
-        if entry.family != family:
-            family = entry.family
-            shown.add_section()
-            shown.add_row(f"[bold]{family}[/bold]", "")
-        shown.add_row(entry.name, entry.summary)
-    Console(highlight=False).print(shown)
-
-
-@contextmanager
-def progress(quiet: bool) -> Iterator[Track]:
-    """A bar with the time left on standard error; nothing where that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:9}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    hidden = quiet or not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
-
-        def track(items: Sequence[Any], description: str) -> Iterable[Any]:
-            return bar.track(items, description=description)
-
-        yield track
-
-
-def table(outcome: Outcome) -> Table:
-    """Accuracy by shift and method."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from drq.demo import METHODS
-
-    radii = ", ".join(f"{METHODS[norm]} {radius:.2f}" for norm, radius in outcome.radii.items())
-    title = f"Accuracy in % on {outcome.images} digits of 8 x 8 pixels, seed {outcome.seed}. Radius: {radii}"
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("Shift", no_wrap=True)
-    for method in METHODS.values():
-        shown.add_column(method, justify="right")
-    for shift, row in outcome.tallies.items():
-        alone, *others = row.values()
-        low, high = alone.interval
-        shown.add_row(shift, f"{alone.accuracy:.1f} \\[{low:.1f}, {high:.1f}]", *map(cell, others))
-    return shown
-
-
-def cell(tally: Tally) -> str:
-    """Accuracy, difference, and how many images made it; coloured and starred only where it is more than chance."""
-    beyond_chance = tally.p_value < 0.05
-    text = f"{tally.accuracy:.1f} {tally.difference:+.1f}{'*' if beyond_chance else ' '} (+{tally.fixed} -{tally.spoiled})"
-    if not beyond_chance:
-        return text
-    return f"[green]{text}[/]" if tally.difference > 0 else f"[red]{text}[/]"
-
-
-def remarks(outcome: Outcome) -> list[str]:
-    """What to know before believing the table."""
-    from drq.demo import METHODS
-
-    half = ", ".join(f"{METHODS[name]} {share:.1f} %" for name, share in outcome.trusted_half.items())
-    cost = ", ".join(f"{METHODS[name]} {passes:.0f}" for name, passes in outcome.passes.items())
-    return [
-        "[a, b]: 95 % interval. (+a -b): images put right and spoiled by DRQ. *: more than chance (sign test, p < 0.05).",
-        f"Cost: mean passes of the model for an image: {cost}; nearly all of DRQ's run backward too.",
-        f"Abstention: accuracy on the half of all answers that each method trusts most (margin; Standard: confidence): {half}.",
-        "Warning: PGD attacks the model alone and is transferred to DRQ. Attacks that adapt to DRQ can undo its gain.",
-    ]
+    else:
+        terminal.families(entries())

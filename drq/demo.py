@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from drq.digits import TEST_IMAGES, Recipe, Track, one_thread, split, trained, untracked
+from drq.data.digits import TEST_IMAGES, split
 from drq.drq import DRQ
 from drq.errors import require
+from drq.models.digits import Recipe, Track, one_thread, trained, untracked
 from drq.objectives import Model, log_odds
 from drq.rows import Rows
 from drq.seeds import generator

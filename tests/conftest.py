@@ -7,7 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from drq.digits import one_thread
+from drq.models.digits import one_thread
 
 
 class Digits(NamedTuple):

@@ -18,10 +18,11 @@ DRQ = [sys.executable, "-m", "drq"]
 def cache(tmp_path_factory):
     """A cache that holds a hastily trained model in place of the demonstration's own."""
     pytest.importorskip("sklearn")
-    from drq import digits
+    from drq.data.digits import split
+    from drq.models import digits, weights
 
     folder = tmp_path_factory.mktemp("cache")
-    digits.store(digits.train(digits.Recipe(epochs=1), digits.split()[0]), folder / digits.Recipe().file_name)
+    weights.write(digits.train(digits.Recipe(epochs=1), split()[0]), folder / digits.Recipe().file_name, half=False)
     return folder
 
 
@@ -128,7 +129,7 @@ def test_json_matches_the_table(command):
 
 
 def test_a_cache_that_cannot_be_written_costs_one_line(command, monkeypatch, tmp_path):
-    from drq import digits
+    from drq.models import digits
 
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("DRQ_CACHE", str(tmp_path / "file" / "cache"))

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 import drq
-from drq import demo, digits
+from drq import demo, files
+from drq.data.digits import TEST_IMAGES, split
 from drq.demo import Answers, Tally
-from drq.digits import Recipe
+from drq.models import digits, weights
+from drq.models.digits import Recipe
 from drq.seeds import generator
 
 pytest.importorskip("sklearn")
@@ -25,7 +27,7 @@ def weights_of(model):
 
 @pytest.fixture(scope="module")
 def images():
-    return digits.split()
+    return split()
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +44,10 @@ def cache(tmp_path, monkeypatch):
 def test_digits_are_split_once_and_for_all(images):
     train, test = images
     assert len(train.x) + len(test.x) == 1797
-    assert len(test.x) == digits.TEST_IMAGES
+    assert len(test.x) == TEST_IMAGES
     assert train.x.min() == 0
     assert train.x.max() == 1
-    assert torch.equal(test.x, digits.split()[1].x)
+    assert torch.equal(test.x, split()[1].x)
     assert not {each.numpy().tobytes() for each in test.x} & {each.numpy().tobytes() for each in train.x}
 
 
@@ -140,7 +142,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_file_is_trained_again(damage, cache, images, quick_model, monkeypatch):
     path = cache / QUICK.file_name
-    digits.store(quick_model, path)
+    weights.write(quick_model, path, half=False)
     assert torch.equal(weights_of(digits.load(QUICK, path)), weights_of(quick_model))
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     assert digits.load(QUICK, path) is None
@@ -152,7 +154,7 @@ def test_a_damaged_file_is_trained_again(damage, cache, images, quick_model, mon
 
 def test_weights_of_another_shape_or_a_folder_in_their_place_are_not_loaded(cache, quick_model):
     path = cache / QUICK.file_name
-    digits.store(quick_model, path)
+    weights.write(quick_model, path, half=False)
     assert digits.load(replace(QUICK, width=8), path) is None
     assert digits.load(QUICK, cache) is None
 
@@ -161,11 +163,11 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.delenv("DRQ_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert digits.cache_directory().as_posix() == "/home/somebody/.cache/drq"
+    assert files.cache_folder().as_posix() == "/home/somebody/.cache/drq"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert digits.cache_directory() == tmp_path / "drq"
+    assert files.cache_folder() == tmp_path / "drq"
     monkeypatch.setenv("DRQ_CACHE", str(tmp_path / "mine"))
-    assert digits.cache_directory() == tmp_path / "mine"
+    assert files.cache_folder() == tmp_path / "mine"
 
 
 def test_a_cache_that_cannot_be_written_is_one_remark(tmp_path, images, quick_model, monkeypatch):

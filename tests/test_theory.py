@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import drq
 from drq import theory
-from drq.digits import one_thread
+from drq.models.digits import one_thread
 from drq.norms import as_norm
 
 ROOT = Path(__file__).parent.parent

@@ -3,55 +3,37 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_safetensors
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
+from drq.data.digits import Images, split
 from drq.errors import InputError, require
+from drq.files import cache_folder
+from drq.images import View
+from drq.models import weights
+from drq.models.classifier import Card, Classifier
 from drq.norms import Ball, Linf
 from drq.objectives import away_from
 from drq.search import Gradient, search
 from drq.seeds import generator
 
-TEST_IMAGES = 500  # of 1797; the others train
+SUMMARY = "small CNN, adversarially trained at first use on scikit-learn's digits with linf 0.15"
+logger = logging.getLogger("drq")
 Track = Callable[[Sequence[Any], str], Iterable[Any]]  # passes items on and shows, under a title, how many are done
 
 
 def untracked(items: Sequence[Any], _: str) -> Iterable[Any]:
     """A :data:`Track` that shows nothing."""
     return items
-
-
-class Images(NamedTuple):
-    """Digits in [0, 1] and what they show."""
-
-    x: Tensor  # (N, 1, 8, 8)
-    y: Tensor  # (N,)
-
-
-def split() -> tuple[Images, Images]:
-    """The training and the test images that come with scikit-learn, always split the same way."""
-    try:
-        from sklearn.datasets import load_digits
-    except ModuleNotFoundError as error:
-        remedy = "run pip install 'decision-region-quantification[demo]'"
-        raise InputError(f"the demonstration needs scikit-learn, which is not installed: {remedy}") from error
-    bundle = load_digits()
-    x, y = torch.tensor(bundle.images, dtype=torch.float32)[:, None] / 16, torch.tensor(bundle.target, dtype=torch.long)
-    order = torch.randperm(len(x), generator=generator())
-    train, test = order[:-TEST_IMAGES], order[-TEST_IMAGES:]
-    return Images(x[train], y[train]), Images(x[test], y[test])
 
 
 @dataclass(frozen=True)
@@ -135,56 +117,38 @@ def train(recipe: Recipe, images: Images, track: Track = untracked) -> nn.Module
     return model.requires_grad_(False)
 
 
-def cache_directory() -> Path:
-    """Where weights are kept: DRQ_CACHE, else drq in XDG_CACHE_HOME, else ~/.cache/drq."""
-    if chosen := os.environ.get("DRQ_CACHE"):
-        return Path(chosen)
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "drq"
-    except RuntimeError as error:  # as in containers that run as an unknown user
-        raise InputError("DRQ_CACHE must be set where there is no home folder, got nothing: name a folder in it") from error
-
-
-def _digest(weights: Mapping[str, Tensor]) -> str:
-    return hashlib.sha256(b"".join(weights[name].numpy().tobytes() for name in sorted(weights))).hexdigest()
-
-
 def load(recipe: Recipe, path: Path) -> nn.Module | None:
     """The model from its file; None where there is no file or it is damaged."""
     model = recipe.network()
     try:
-        with safe_open(path, framework="pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dict
-            intact = (file.metadata() or {}).get("sha256") == _digest(weights)
-        if not intact:
-            return None
-        model.load_state_dict(weights)
-    except (OSError, SafetensorError, RuntimeError):
+        weights.fill(model, weights.read(path))
+    except InputError:
         return None
     return model.requires_grad_(False)
 
 
-def store(model: nn.Module, path: Path) -> None:
-    """Write the weights in one piece: whoever reads meanwhile sees the old file or the new one."""
-    weights = model.state_dict()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.stem, delete=False) as file:
-        try:
-            file.write(to_safetensors(weights, metadata={"sha256": _digest(weights)}))
-            file.close()
-            Path(file.name).replace(path)
-        finally:
-            Path(file.name).unlink(missing_ok=True)
-
-
 def trained(recipe: Recipe, images: Images, track: Track = untracked, say: Callable[[str], None] = print) -> nn.Module:
     """The model from the cache, or trained now and put there; ``say`` is told when it could not be."""
-    path = cache_directory() / recipe.file_name
+    path = cache_folder() / recipe.file_name
     if (model := load(recipe, path)) is not None:
         return model
     model = train(recipe, images, track)
     try:
-        store(model, path)
+        weights.write(model, path, half=False)
     except OSError as error:
         say(f"the trained model cannot be kept ({error}), so the next run trains again: set DRQ_CACHE to a writable folder")
     return model
+
+
+def classifier(recipe: Recipe = Recipe()) -> Classifier:
+    """The model with its card."""
+    card = Card(
+        name="digits",
+        summary=SUMMARY,
+        classes=tuple("0123456789"),
+        view=View(8, 8, interpolation="box", channels=1),
+        norm="linf",
+        radius=recipe.radius,
+    )
+    model = trained(recipe, split()[0], say=logger.warning)
+    return Classifier(model, card, mean=[0.0], std=[1.0])

@@ -1,0 +1,178 @@
+"""CIFAR-10-C, CIFAR-100-C and ImageNet-C: the published files, or the same corruptions made on the fly."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drq.data.cifar import LAYOUTS, SHAPE, check_labels, class_names, load_cifar
+from drq.data.dataset import Data, Files, Reader, as_floats, check_view
+from drq.data.imagenet import VALIDATION, load_validation, of_folder
+from drq.data.places import Asked, Origin
+from drq.downloads import Source
+from drq.errors import InputError, require
+from drq.images import View
+from drq.threats.corruptions import KINDS, Corruption
+from drq.threats.corruptions.constants import SEVERITIES
+
+logger = logging.getLogger("drq")
+
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # published for tuning, beyond the fifteen
+VIEW = View(224, 224)  # the published pictures have this size already
+ZENODO = "https://zenodo.org/records"
+ARRAYS = {
+    "cifar10-c": Origin(
+        ("CIFAR-10-C",),
+        archive=Source(f"{ZENODO}/2535967/files/CIFAR-10-C.tar?download=1", "56bf5dcef84df0e2308c6dcbcbbd8499", 2_918_471_680),
+    ),
+    "cifar100-c": Origin(
+        ("CIFAR-100-C",),
+        archive=Source(f"{ZENODO}/3555552/files/CIFAR-100-C.tar?download=1", "11f0ed0f1191edbf9fa23466ae6021d3"),
+    ),
+}
+FAMILIES = ("", "noise/", "blur/", "weather/", "digital/", "extra/")  # folders that the published archives may add
+PICTURES = Origin(("imagenet-c", "ImageNet-C"), f"{ZENODO}/2235448 (by family, as weather.tar)")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One corruption of one data set."""
+
+    asked: Asked
+    family: str  # as cifar10-c
+    kind: str
+    severity: int
+
+    @property
+    def clean(self) -> Asked:
+        """The data that was corrupted."""
+        return replace(self.asked, name=self.family.removesuffix("-c"), download=False)
+
+
+def parse(asked: Asked) -> Wanted:
+    """What the name says, as FAMILY/KIND or FAMILY/KIND/SEVERITY."""
+    family, kinds = asked.name.split("/")[0], KINDS + EXTRA
+    remedy = f"as in {family}/fog/3; severity 5 where it is left out"
+    require(len(asked.parts) in (1, 2), "name", f"be {family}/KIND or {family}/KIND/SEVERITY", repr(asked.name), remedy)
+    kind, *rest = asked.parts
+    near = get_close_matches(kind, kinds, 1, 0.0)[0]
+    require(kind in kinds, "name", f"have a kind among {', '.join(kinds)}", repr(asked.name), f"the nearest is {near!r}")
+    severity = SEVERITIES[-1] if asked.severity is None else asked.severity
+    if rest:
+        in_range = rest[0] in map(str, SEVERITIES)
+        require(in_range, "name", "end in a severity from 1 to 5", repr(asked.name), remedy)
+        severity = int(rest[0])
+        agree = asked.severity in (None, severity)
+        require(agree, "severity", f"agree with the name, {asked.name}", repr(asked.severity), "leave one of the two out")
+    whole = type(severity) is int and severity in SEVERITIES
+    require(whole, "severity", "be a whole number from 1 to 5", repr(severity), remedy)
+    return Wanted(replace(asked, name=f"{family}/{kind}/{severity}"), family, kind, severity)
+
+
+def load_arrays(asked: Asked) -> Data:
+    """CIFAR-10-C or CIFAR-100-C."""
+    wanted = parse(asked)
+    check_view(asked.view, SHAPE)
+    origin, needed = ARRAYS[wanted.family], (f"{wanted.kind}.npy", "labels.npy")
+    layout = LAYOUTS[wanted.clean.name]
+    folder = origin.get(wanted.asked, *needed) if asked.download else origin.find(*needed)
+    if folder is None:
+        clean = load_cifar(wanted.clean) if layout.origin.find(*layout.files["test"]) else None
+        return _made(wanted, clean, origin, *needed)
+    home = layout.origin.find(layout.names[0])
+    classes = None if home is None else class_names(home, layout)
+    return Data(wanted.asked.name, _stored(folder, needed, wanted.severity, layout.classes), classes)
+
+
+def load_pictures(asked: Asked) -> Data:
+    """ImageNet-C."""
+    wanted = parse(asked)
+    places = [f"{family}{wanted.kind}/{wanted.severity}" for family in FAMILIES]
+    found = next((home / each for each in places if (home := PICTURES.find(each)) is not None), None)
+    if found is None:
+        clean = load_validation(wanted.clean) if VALIDATION.find() else None
+        return _made(wanted, clean, PICTURES, places[0])
+    return of_folder(wanted.asked.name, found, asked.view or VIEW)
+
+
+def _made(wanted: Wanted, clean: Data | None, origin: Origin, *needed: str) -> Data:
+    """The corruption of clean data, where the published files are missing: the same in kind, not to the last bit."""
+    if clean is None or wanted.kind not in KINDS:
+        hint = f"; where {wanted.clean.name} is present, it is made on the fly" if wanted.kind in KINDS else ""
+        raise InputError(f"{origin.missing(wanted.asked.name, *needed)}{hint}")
+    absent = origin.absent(*needed)
+    note = f"made on the fly from {clean.name}, not to the last bit as published: {absent} is missing"
+    logger.warning("%s is %s", wanted.asked.name, note)
+    note = f"{note}; {clean.note}" if clean.note else note
+    return Data(wanted.asked.name, Made(clean.reader, Corruption(wanted.kind, wanted.severity)), clean.classes, note=note)
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A reader that corrupts what another reads, and rounds it as a file of bytes would."""
+
+    clean: Reader
+    corruption: Corruption
+
+    def __len__(self) -> int:
+        return len(self.clean)
+
+    def read(self, positions: list[int]) -> tuple[Tensor, Tensor]:
+        """Random numbers belong to the position, so that an image is always corrupted alike."""
+        x, y = self.clean.read(positions)
+        x = self.corruption(None, x, None, index=torch.tensor(positions))
+        return (255 * x).round() / 255, y
+
+    @property
+    def sha256(self) -> str | None:
+        """That of the clean data."""
+        return self.clean.sha256
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A reader of one severity in a published array, which has all five one behind the other; only what is asked for is read."""
+
+    files: Files
+    start: int  # its first row
+    y: Tensor  # (N,)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def read(self, positions: list[int]) -> tuple[Tensor, Tensor]:
+        """Opened anew each time: that is quick, and an open file cannot go to another process."""
+        rows = _array(self.files.folder / self.files.names[0])[[self.start + each for each in positions]]
+        return as_floats(torch.tensor(rows).permute(0, 3, 1, 2).contiguous()), self.y[positions]
+
+    @property
+    def sha256(self) -> str:
+        """Of the array and its labels."""
+        return self.files.sha256
+
+
+def _stored(folder: Path, names: tuple[str, str], severity: int, classes: int) -> Stored:
+    """The part of an array that belongs to one severity: the published ones have 10 000 images in each."""
+    images, labels = (_array(folder / name) for name in names)
+    rule, remedy = "be an array (N, 32, 32, 3) of bytes, with N a multiple of 5", "remove it and download it anew"
+    fits = images.dtype == np.uint8 and images.shape[1:] == (32, 32, 3) and len(images) > 0 and len(images) % 5 == 0
+    require(fits, str(folder / names[0]), rule, f"{images.dtype} of shape {images.shape}", remedy)
+    y = check_labels(np.asarray(labels), len(images), classes, str(folder / names[1]))
+    count = len(images) // 5
+    start = (severity - 1) * count
+    return Stored(Files(folder, names), start, y[start : start + count])
+
+
+def _array(path: Path) -> np.ndarray[Any, np.dtype[Any]]:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except (ValueError, EOFError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} must be a whole array of numpy, got {reason}: remove it and download it anew") from error

@@ -1,0 +1,71 @@
+"""Where data sets lie, and what to do where one is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from drq.downloads import Source, obtain
+from drq.errors import InputError
+from drq.files import data_folder
+from drq.images import View
+from drq.progress import Tell, silent
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a caller wants."""
+
+    name: str  # in full, as "cifar10-c/fog/3"
+    split: str = "test"
+    severity: int | None = None
+    view: View | None = None
+    download: bool = False
+    tell: Tell = silent
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the name says behind its first word."""
+        return tuple(self.name.split("/")[1:])
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A folder of data and where it comes from: an archive that can be fetched, or a page for people."""
+
+    folders: tuple[str, ...]  # below the data folder; any of them will do, the first is the usual one
+    page: str = ""  # where people get it
+    archive: Source | None = None  # what holds the first folder
+
+    def find(self, *needed: str) -> Path | None:
+        """The folder that has all these files or folders; None where there is none."""
+        places = (data_folder() / each for each in self.folders)
+        return next((place for place in places if all((place / name).exists() for name in needed or ("",))), None)
+
+    def get(self, asked: Asked, *needed: str) -> Path:
+        """As :meth:`find`, after a download where one is asked for and possible; an error says how to come by the data."""
+        if (place := self.find(*needed)) is not None:
+            return place
+        if asked.download and self.archive is not None:
+            obtain(self.archive, data_folder() / self.folders[0], needed, asked.tell)
+            if (place := self.find(*needed)) is not None:
+                return place
+        raise self.missing(asked.name, *needed)
+
+    def absent(self, *needed: str) -> str:
+        """The first that is not there, below the data folder."""
+        folder = self.folders[0]
+        return next((f"{folder}/{each}" for each in needed if not (data_folder() / folder / each).exists()), folder)
+
+    def missing(self, name: str, *needed: str) -> InputError:
+        """What to do about data that is not there."""
+        absent = data_folder() / self.absent(*needed)
+        by_hand = f"get it by hand from {self.page} and put it there"
+        if self.archive is not None:
+            by_hand = (
+                f"run drq data {name} --download (or pass download=True), or unpack {self.archive.url} in {data_folder()} by hand"
+            )
+        rule = "be a data set that is present"
+        return InputError(
+            f"name must {rule}, got {name!r} without {absent}: {by_hand}, or set DRQ_DATA to the folder that has it"
+        )

@@ -1,0 +1,52 @@
+"""Where files are kept, how they are told apart, and how they are written: in one piece, so that nobody reads half of one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from drq.errors import InputError
+
+
+def cache_folder() -> Path:
+    """What the package makes for itself: DRQ_CACHE, else drq in XDG_CACHE_HOME, else ~/.cache/drq."""
+    if chosen := os.environ.get("DRQ_CACHE"):
+        return Path(chosen)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "drq"
+    except RuntimeError as error:  # as in containers that run as an unknown user
+        raise InputError("DRQ_CACHE must be set where there is no home folder, got nothing: name a folder in it") from error
+
+
+def models_folder() -> Path:
+    """Where weights are looked for by name: DRQ_MODELS, else models in the cache."""
+    return Path(os.environ.get("DRQ_MODELS") or cache_folder() / "models")
+
+
+def data_folder() -> Path:
+    """Where datasets are looked for by name: DRQ_DATA, else data in the cache."""
+    return Path(os.environ.get("DRQ_DATA") or cache_folder() / "data")
+
+
+def digest(path: Path, algorithm: str = "sha256") -> str:
+    """The checksum of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+@contextmanager
+def in_one_piece(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write ``path`` with: whoever reads meanwhile sees the old one, and a failure leaves the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.stem, delete=False) as file:
+        try:
+            yield file
+            file.close()
+            Path(file.name).replace(path)
+        finally:
+            Path(file.name).unlink(missing_ok=True)

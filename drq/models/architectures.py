@@ -1,0 +1,52 @@
+"""Our own architectures by name, built without values: the weights come from a file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from drq.errors import require
+from drq.images import View
+from drq.models.preact_resnet import PreActResNet18
+from drq.models.resnet import ResNet50
+from drq.models.wide_resnet import WideResNet, renamed
+
+SMALL_VIEW = View(32, 32, interpolation="bicubic")
+LARGE_VIEW = View(224, 224, resize=256)
+
+
+class Architecture(NamedTuple):
+    """How a network is built, and what it looks at."""
+
+    build: Callable[[int], nn.Module]  # from the number of classes
+    view: View = SMALL_VIEW
+    rename: Callable[[str], str] = str  # from the published names of its weights to ours
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "preact_resnet18": Architecture(PreActResNet18),  # Rice et al. 2020
+    "preact_resnet18_wong": Architecture(lambda classes: PreActResNet18(classes, final_norm=False, from_input=True)),
+    "wrn_28_2_swish": Architecture(lambda classes: WideResNet(28, 2, classes, "silu")),
+    "wrn_28_10_gowal": Architecture(lambda classes: WideResNet(28, 10, classes, "silu", pad_end=True), rename=renamed),
+    "wrn_40_2": Architecture(lambda classes: WideResNet(40, 2, classes)),  # Hendrycks et al. 2020, AugMix
+    "resnet50": Architecture(ResNet50, LARGE_VIEW),
+}
+
+
+def architecture(name: str) -> Architecture:
+    """The architecture of that name."""
+    near = difflib.get_close_matches(name, ARCHITECTURES, 1)
+    remedy = f"did you mean {near[0]}?" if near else "timm:, torchvision: and hf: have more"
+    require(name in ARCHITECTURES, "arch", f"be one of {', '.join(ARCHITECTURES)}", repr(name), remedy)
+    return ARCHITECTURES[name]
+
+
+def blank(name: str, classes: int) -> nn.Module:
+    """The network without values, so that the global random state rests."""
+    require(classes >= 2, "classes", "be at least 2", classes, "count the logits of the model")
+    with torch.device("meta"):
+        return architecture(name).build(classes)

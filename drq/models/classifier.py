@@ -1,0 +1,109 @@
+"""A classifier of pictures with all that it needs: normalisation inside, and a card that says what it expects."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from drq.adapters import Wrapper
+from drq.errors import require
+from drq.images import View
+from drq.objectives import Model
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known of a model besides its weights."""
+
+    name: str  # under which it was loaded
+    summary: str = ""
+    classes: tuple[str, ...] | None = None  # what each logit stands for, where that is known
+    view: View | None = None  # how a picture becomes an input
+    norm: str | None = None  # of the adversarial training, where there was one
+    radius: float | None = None
+    sha256: str | None = None  # of the file of its weights, where there is one
+
+    @property
+    def explored(self) -> dict[str, Any]:
+        """The arguments of DRQ for this model: twice its training radius in its norm, else a calibrated radius in l2."""
+        return {} if self.norm is None or self.radius is None else {"norm": self.norm, "radius": 2 * self.radius}
+
+    def as_json(self) -> dict[str, Any]:
+        """Made of what JSON knows."""
+        return asdict(self)
+
+
+class WrongRange(UserWarning):
+    """The images that a model was given cannot be in [0, 1]."""
+
+
+class Classifier(Wrapper):
+    """A model of images in [0, 1]: normalises them as its training did, and warns where they cannot be in that range.
+
+    Args:
+        model: takes normalised images (N, C, H, W).
+        card: what is known of it.
+        mean, std: one value a channel; None leaves images as they are.
+
+    >>> model = Classifier(nn.Flatten(), Card("flat"), mean=[0.5], std=[0.25])
+    >>> model(torch.tensor([[[[0.5, 1.0]]]]))
+    tensor([[0., 2.]])
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, model: nn.Module | Model, card: Card, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(model)
+        self.card = card
+        self.channels = None if mean is None else len(mean)
+        self.calls = 0
+        for name, values in {"mean": mean or [0.0], "std": std or [1.0]}.items():
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32).view(-1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls & (self.calls - 1) == 0 and not _recorded(x):
+            self._check(x)  # at call 1, 2, 4, 8, ...: to look at every batch would make a GPU wait for the answer
+        logits: Tensor = self.model((x - self.mean.to(x)) / self.std.to(x))
+        return logits
+
+    def _check(self, x: Tensor) -> None:
+        fits = x.dim() == 4 and x.shape[1] == (self.channels or x.shape[1])
+        rule = f"be images (N, {self.channels or 'C'}, H, W), channels first"
+        require(fits, "x", rule, f"shape {tuple(x.shape)}", "x.permute(0, 3, 1, 2) puts the channels first")
+        if mistake := likely_mistake(x):
+            warnings.warn(f"{self.card.name} takes images in [0, 1], {mistake}", WrongRange, stacklevel=3)
+
+
+def _recorded(x: Tensor) -> bool:
+    """Whether the call is compiled or captured in a graph, which a look at values would break."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def likely_mistake(x: Tensor) -> str | None:
+    """What went wrong where images cannot be in [0, 1]; None where they can.
+
+    >>> likely_mistake(torch.tensor([0.0, 255.0]))
+    'and these reach from 0 to 255: divide them by 255'
+    """
+    if not x.numel():
+        return None
+    low, high = (float(each) for each in torch.aminmax(x.detach()))
+    found = f"and these reach from {low:.4g} to {high:.4g}"
+    if low < -1e-3:
+        return f"{found}: they look normalised already, which the model does itself; leave that step out"
+    if high > 2:
+        return f"{found}: divide them by 255"
+    if high > 1 + 1e-3:
+        return f"{found}: clip them, as after a resize that overshoots"
+    if 0 < high <= 1 / 255 + 1e-6:
+        return f"{found}: they look divided by 255 twice"
+    return None

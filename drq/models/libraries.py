@@ -1,0 +1,63 @@
+"""Models of other libraries, and of the caller's own code, by name."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from drq.errors import InputError, require
+from drq.models.huggingface_models import load_huggingface
+from drq.models.published import one_line
+from drq.models.timm_models import load_timm
+from drq.models.torchvision_models import load_torchvision
+
+__all__ = ["load_huggingface", "load_python", "load_timm", "load_torchvision"]
+
+
+def load_python(target: str, **options: Any) -> nn.Module:
+    """The model that a function makes, in evaluation mode and with its weights fixed.
+
+    It takes whatever inputs it was made for: a :class:`~drq.models.classifier.Classifier` of images with a card, or any module.
+
+    Args:
+        target: ``package.module:factory``.
+        options: passed to the factory.
+
+    >>> load_python("torch.nn:Linear", in_features=3, out_features=2)
+    Linear(in_features=3, out_features=2, bias=True)
+    """
+    factory = _factory(target)
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        given = ", ".join(options) or "no options"
+        raise InputError(f"{target} must take these options, got {given} ({one_line(error)}): change them") from error
+    except ValueError:  # some callables of C have no signature
+        pass
+    model = factory(**options)
+    remedy = "return the model from the factory"
+    require(isinstance(model, nn.Module), target, "return a torch.nn.Module", type(model).__name__, remedy)
+    settled: nn.Module = model.eval().requires_grad_(False)
+    return settled
+
+
+def _factory(target: str) -> Any:
+    place, colon, attribute = target.partition(":")
+    fits = bool(colon) and all(part.isidentifier() for part in [*place.split("."), *attribute.split(".")])
+    require(fits, "name", "have the form python:package.module:factory", repr(target), "name the module, then the function")
+    try:
+        found: Any = import_module(place)
+    except ImportError as error:
+        remedy = "install it, or put its folder in PYTHONPATH"
+        raise InputError(f"{place} must be a module that can be imported, got '{one_line(error)}': {remedy}") from error
+    for part in attribute.split("."):
+        held = hasattr(found, part)
+        require(held, target, f"name something in {place}", f"no {attribute}", "check its spelling")
+        found = getattr(found, part)
+    rule = "name a function or class that makes the model"
+    made = callable(found) and not isinstance(found, nn.Module)
+    require(made, target, rule, type(found).__name__, "write a function that returns it")
+    return found

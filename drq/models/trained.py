@@ -1,0 +1,60 @@
+"""Models that the scripts in ``training/`` make: the small ones lie in the package, the others where DRQ_MODELS says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import nn
+
+from drq.errors import require
+from drq.files import models_folder
+from drq.models import weights
+from drq.models.classifier import Card, Classifier
+from drq.models.dncnn import DnCNN
+from drq.models.stored import CIFAR10, CIFAR10_CLASSES, Stored
+
+PACKAGE = Path(__file__).parent
+
+
+def _cifar10(arch: str, name: str, summary: str, norm: str | None = None, radius: float | None = None) -> Stored:
+    return Stored(arch, 10, Card(name, summary, CIFAR10_CLASSES, norm=norm, radius=radius), CIFAR10)
+
+
+_ADVERSARIAL = "adversarially trained on CIFAR-10 with"
+STORED: Mapping[str, Stored] = {
+    stored.card.name: stored
+    for stored in (
+        _cifar10("wrn_28_2_swish", "cifar10-small", f"WideResNet-28-2, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255),
+        _cifar10("preact_resnet18", "cifar10-linf", f"PreActResNet-18, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255),
+        _cifar10("preact_resnet18", "cifar10-l2", f"PreActResNet-18, {_ADVERSARIAL} l2 0.5", "l2", 0.5),
+        _cifar10("preact_resnet18", "cifar10-augment", "PreActResNet-18, trained on CIFAR-10 with strong augmentation"),
+        _cifar10("preact_resnet18", "cifar10-plain", "PreActResNet-18, plainly trained on CIFAR-10"),
+    )
+}
+IN_THE_BOX = {"cifar10-small"}
+
+
+def place(name: str) -> Path:
+    """The file that a model of :data:`STORED`, or the denoiser, is read from."""
+    return (PACKAGE if name in {*IN_THE_BOX, "cifar10-denoiser"} else models_folder()) / f"{name}.safetensors"
+
+
+def load(name: str, sha256: str | None = None) -> Classifier:
+    """A classifier of :data:`STORED`.
+
+    Args:
+        name: its name.
+        sha256: that its file must have.
+    """
+    path, script = place(name), f"python training/cifar10.py {name.removeprefix('cifar10-')}"
+    remedy = f"run {script} in a clone of the project, or set DRQ_MODELS to the folder that has it"
+    require(path.is_file(), name, f"be the file {path}", "no such file", remedy)
+    return STORED[name].classifier(weights.read(path, sha256))
+
+
+def denoiser() -> nn.Module:
+    """The paper's denoiser for CIFAR-10 (Appendix C), which takes Gaussian noise of standard deviation 0.1 off images."""
+    model = DnCNN()
+    weights.fill(model, weights.read(place("cifar10-denoiser")))
+    return model.eval().requires_grad_(False)

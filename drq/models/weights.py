@@ -1,0 +1,148 @@
+"""Weights from files: only as data, never as code, and only where they fit."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+
+from drq.errors import InputError, require
+from drq.files import digest, in_one_piece
+
+AGAIN = "it is damaged or something else; fetch it again"
+CHECKSUM = "contents_sha256"  # what the files that we write say of themselves
+PREFIXES = ("module.", "model.")  # that wrappers put before every name
+
+
+class Weights(NamedTuple):
+    """What a file holds."""
+
+    tensors: dict[str, Tensor]
+    about: dict[str, str]  # what the writer says of them
+    path: Path
+    sha256: str
+
+
+def read(path: Path, sha256: str | None = None) -> Weights:
+    """The weights in a safetensors file, or in one of ``torch.save`` that holds nothing but tensors.
+
+    Raises:
+        InputError: the file is missing, damaged, wants to run code, or has another checksum than ``sha256``.
+    """
+    require(path.is_file(), "weights", "be a file", path, "check the name, or set DRQ_MODELS to the folder that has it")
+    found = digest(path)
+    rule = f"have the sha256 {sha256}"
+    require(sha256 in (None, found), str(path), rule, found, "it was changed on its way; fetch it again")
+    tensors, about = _safetensors(path) if path.suffix == ".safetensors" else (_pickled(path), {})
+    intact = about.get(CHECKSUM) in (None, contents(tensors))
+    require(intact, str(path), f"hold the weights with the checksum {about.get(CHECKSUM)}", "others", "fetch it again")
+    for name, tensor in tensors.items():
+        finite = not tensor.is_floating_point() or bool(tensor.isfinite().all())
+        require(finite, f"{name} in {path}", "be finite", "NaN or infinity", "the training failed or the file is damaged")
+    return Weights(tensors, about, path, found)
+
+
+def _safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dict
+            return tensors, file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"weights must be a whole safetensors file, got {path} ({_line(error)}): {AGAIN}") from error
+
+
+def _pickled(path: Path) -> dict[str, Tensor]:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        remedy = "it could run code as it is read; write it as safetensors where it comes from"
+        raise InputError(f"weights must be tensors and nothing else, got {path} ({_wanted(error)}): {remedy}") from error
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise InputError(f"weights must be a whole file of torch.save, got {path} ({_line(error)}): {AGAIN}") from error
+    for key in ("state_dict", "model_state_dict", "model"):  # where checkpoints keep them beside other things
+        if isinstance(content, dict) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    named = isinstance(content, Mapping) and len(content) > 0 and all(isinstance(each, Tensor) for each in content.values())
+    require(named, "weights", "be named tensors", f"{path} ({type(content).__name__})", "save model.state_dict()")
+    return dict(content)
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:120]
+
+
+def _wanted(error: Exception) -> str:
+    """What a refused pickle asked for, out of torch's long message."""
+    text = str(error)
+    return next((line.strip()[:120] for line in text.split("\n") if "GLOBAL" in line or "nsupported" in line), _line(error))
+
+
+def fill(model: nn.Module, weights: Weights, rename: Callable[[str], str] = str) -> None:
+    """Put the weights into a model.
+
+    Raises:
+        InputError: names or shapes do not fit.
+    """
+    expected = model.state_dict()
+    given = {rename(_bare(name, expected)): tensor for name, tensor in weights.tensors.items()}
+    counters = {name for name in expected if name.endswith("num_batches_tracked")}  # play no part after training
+    missing, unknown = expected.keys() - given.keys() - counters, given.keys() - expected.keys()
+    if missing or unknown:
+        faults = [f"{_some(names)} {what}" for names, what in ((missing, "missing"), (unknown, "unknown")) if names]
+        rule = f"have the {len(expected)} names of {type(model).__name__}"
+        raise InputError(f"{weights.path} must {rule}, got {' and '.join(faults)}: it is of another architecture")
+    for name, tensor in given.items():
+        _fits(weights.path, name, expected[name].shape, tensor.shape)
+    given |= {name: torch.tensor(0) for name in counters - given.keys()}
+    model.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in given.items()}, assign=True)
+
+
+def _bare(name: str, expected: Mapping[str, Any]) -> str:
+    """The name without the prefixes of wrappers, unless the architecture has them too."""
+    for prefix in PREFIXES:
+        if not any(other.startswith(prefix) for other in expected):
+            name = name.removeprefix(prefix)
+    return name
+
+
+def _some(names: set[str]) -> str:
+    shown = ", ".join(sorted(names)[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def _fits(path: Path, name: str, expected: torch.Size, given: torch.Size) -> None:
+    last = len(expected) == len(given) > 0 and expected[1:] == given[1:] and name.rpartition(".")[0] in ("linear", "fc")
+    remedy = f"the file has {given[0]} classes; pass classes={given[0]}" if last else "it is of another architecture"
+    require(expected == given, f"{name} in {path}", f"have the shape {tuple(expected)}", tuple(given), remedy)
+
+
+def contents(tensors: Mapping[str, Tensor]) -> str:
+    """A checksum of names and values."""
+    whole = hashlib.sha256()
+    for name in sorted(tensors):
+        whole.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
+    return whole.hexdigest()
+
+
+def write(model: nn.Module, path: Path, about: Mapping[str, str] = MappingProxyType({}), half: bool = True) -> None:
+    """Write the weights as safetensors, with a checksum.
+
+    Args:
+        model: whose weights.
+        path: where to.
+        about: what the file says of itself.
+        half: matrices and filters in float16, which halves the file; the rest stays as it is.
+    """
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    if half:
+        state = {name: each.half() if each.is_floating_point() and each.dim() > 1 else each for name, each in state.items()}
+    with in_one_piece(path) as file:
+        file.write(to_safetensors(state, metadata={**about, CHECKSUM: contents(state)}))
