@@ -5,12 +5,13 @@ READY := .venv/.ready
 # Small models gain nothing from threads, and two test processes fill two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -o faulthandler_timeout=600
 
-.PHONY: help setup demo test test-slow lint format theory tables benchmarks
+.PHONY: help setup demo test test-slow lint format theory tables benchmarks test-zoo
 
 help:
 	@echo "make demo       train a small classifier and see DRQ at work (about a minute)"
 	@echo "make test       lint, types, and the tests that take seconds each"
 	@echo "make test-slow  the tests that take longer; with DRQ_TEST_ASSETS=<folder> also those on CIFAR-10 models"
+	@echo "make test-zoo   DRQ on real models of timm, torchvision and transformers (installs 6 GB, then two minutes)"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the files"
 	@echo "make tables     write the tables in docs/ from the records in results/"
@@ -33,6 +34,16 @@ test: lint
 
 test-slow: $(READY)
 	$(PYTEST) -m slow
+
+# torchvision needs the torch that it was built with, so these libraries have an environment of their own.
+.venv-zoo/.ready: pyproject.toml constraints-zoo.txt
+	@echo "installing into .venv-zoo (some minutes)"
+	$(PYTHON) -m venv .venv-zoo
+	.venv-zoo/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-zoo.txt -e '.[zoo]' pytest
+	@touch $@
+
+test-zoo: .venv-zoo/.ready
+	OMP_NUM_THREADS=1 .venv-zoo/bin/python -m pytest tests/zoo --confcutdir=tests/zoo -p no:cacheprovider -o faulthandler_timeout=600
 
 lint: $(READY)
 	$(BIN)/ruff check .

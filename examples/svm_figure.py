@@ -15,7 +15,7 @@ from sklearn.datasets import make_moons
 from sklearn.svm import SVC
 
 import drq
-from drq.models.scikit import from_sklearn
+from drq.models import from_sklearn
 
 NOISE = {"clean": 0.0, "noise 0.1": 0.1, "noise 0.2": 0.2, "noise 0.3": 0.3}  # standard deviation; the moons are 2 apart
 

@@ -1,5 +1,7 @@
 """Text through embeddings: the same answers as through tokens, row by row, and searched by DRQ."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -91,6 +93,29 @@ def test_only_words_move():
     assert torch.equal(moved.amax(-1) > 1e-9, words)
 
 
+class Average(torch.nn.Module):
+    """A classifier that looks at padding too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.last = torch.nn.Embedding(WORDS, 4), torch.nn.Linear(4, 2)
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        return self.words
+
+    def forward(self, input_ids=None, inputs_embeds=None, attention_mask=None) -> SimpleNamespace:
+        embedded = self.words(input_ids) if inputs_embeds is None else inputs_embeds
+        return SimpleNamespace(logits=self.last(embedded.mean(1)), seen=attention_mask)
+
+
+def test_padding_never_moves():
+    tokens = texts(2, 5)
+    text = TextClassifier(Average().eval())
+    x = text.embed(**tokens).requires_grad_()
+    (gradient,) = torch.autograd.grad(text(x)[:, 0].sum(), x)
+    assert torch.equal(gradient[..., :-1].abs().amax(-1) > 0, tokens["attention_mask"].bool())
+
+
 def test_all_tokens_move_where_none_is_kept():
     text = TextClassifier(classifier())
     tokens = texts(3)
@@ -167,6 +192,11 @@ def test_padding_that_the_model_counts_as_positions_is_refused():
     tokens["attention_mask"][0] = tokens["attention_mask"][0].roll(4)
     with pytest.raises(InputError, match=r"model must answer through embeddings as through tokens, got logits .* apart"):
         TextClassifier(classifier("Roberta")).embed(**tokens)
+
+
+def test_models_in_training_mode_are_refused():
+    with pytest.raises(InputError, match=r"model must be in evaluation mode, got training mode: call model.eval\(\)"):
+        TextClassifier(classifier().train()).embed(**texts(3))
 
 
 def test_other_models_are_refused():

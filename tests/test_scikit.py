@@ -250,7 +250,7 @@ class Custom(ClassifierMixin):
         (3, ["got int"]),
         (None, ["got NoneType"]),
     ],
-    ids=str,
+    ids=["unfitted", "unfitted in a pipeline", "a forest", "a stranger", "a number", "nothing"],
 )
 def test_what_cannot_be_taken(estimator, words):
     refused(estimator, *words)

@@ -26,7 +26,7 @@ from drq.progress import Bar
 
 RECIPES = {
     "small": Recipe("wrn_28_2_swish", epochs=100, norm="linf", radius=8 / 255, steps=5),
-    "linf": Recipe("preact_resnet18", epochs=28, norm="linf", radius=8 / 255, steps=1, step=1.25),
+    "linf": Recipe("preact_resnet18", epochs=20, norm="linf", radius=8 / 255, steps=3, step=1.5),
     "l2": Recipe("preact_resnet18", epochs=14, norm="l2", radius=0.5, steps=3, step=1.5),
     "augment": Recipe("preact_resnet18", epochs=24, strong=True),
     "plain": Recipe("preact_resnet18", epochs=24),

@@ -31,7 +31,7 @@ class Recipe:
     rate: float = 0.2
     decay: float = 5e-4
     label_smoothing: float = 0.0
-    averaging: float = 0.998  # of the weights, a step
+    averaged: float = 0.0256  # how far the average of the weights reaches back, as a share of the training
     seed: int = 0
 
     def rate_at(self, progress: float) -> float:
@@ -43,8 +43,10 @@ class Recipe:
 class Training:
     """A model under training. Its batch lies in tensors that stay where they are, so that a step can be replayed as a graph."""
 
-    def __init__(self, model: nn.Module, recipe: Recipe, image: tuple[int, ...], device: str) -> None:
+    def __init__(self, model: nn.Module, recipe: Recipe, image: tuple[int, ...], device: str, steps: int) -> None:
         self.recipe, self.device = recipe, device
+        # Statistics of batch norm fit averaged weights only where these hardly move any more: near the end.
+        self.pull = min(1 / (recipe.averaged * steps), 1.0)
         self.model = model.to(device, memory_format=torch.channels_last)
         self.average = copy.deepcopy(self.model).requires_grad_(False).eval()
         self.logits = InPrecision(self.model, torch.bfloat16 if device == "cuda" else None)
@@ -74,7 +76,7 @@ class Training:
         self.optimizer.step()
         self.loss.copy_(loss.detach())
         with torch.no_grad():
-            torch._foreach_lerp_([a for a, _ in self.averaged], [b for _, b in self.averaged], 1 - self.recipe.averaging)
+            torch._foreach_lerp_([a for a, _ in self.averaged], [b for _, b in self.averaged], self.pull)
 
     def _attacked(self) -> Tensor:
         self.model.eval()  # the attack must not count in the statistics of batch norm
@@ -99,12 +101,11 @@ def train(
     model: nn.Module, recipe: Recipe, x: Tensor, y: Tensor, augment: Callable[[Tensor, torch.Generator], Tensor], tell: Tell
 ) -> nn.Module:
     """The model with the averaged weights, in evaluation mode. ``x`` (N, C, H, W) in [0, 1] and ``y`` lie on the device."""
-    device = x.device.type
+    device, batches = x.device.type, len(x) // recipe.batch
+    training = Training(model, recipe, tuple(x.shape[1:]), device, batches * recipe.epochs)
     draws = torch.Generator(device).manual_seed(recipe.seed)
-    training = Training(model, recipe, tuple(x.shape[1:]), device)
     step = training.replayable() if device == "cuda" else training.step
     (rate,) = [group["lr"] for group in training.optimizer.param_groups]
-    batches = len(x) // recipe.batch
     for epoch in range(recipe.epochs):
         order = torch.randperm(len(x), generator=draws, device=x.device)[: batches * recipe.batch]
         for batch, rows in enumerate(order.split(recipe.batch)):

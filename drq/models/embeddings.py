@@ -50,6 +50,8 @@ class TextClassifier(Wrapper):
     def embed(self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None) -> Tensor:
         """The texts that a tokenizer has turned into ids, (N, L) each, as (N, L, D + 1), or an error where they cannot be."""
         _check_ids(input_ids, attention_mask, token_type_ids)
+        ready = not getattr(self.model, "training", False)
+        require(ready, "model", "be in evaluation mode", "training mode", "call model.eval()")
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         code = torch.where(mask.bool(), input_ids, PADDING)
         embedded = self._embedded(input_ids)

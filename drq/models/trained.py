@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from drq.errors import require
@@ -55,6 +56,7 @@ def load(name: str, sha256: str | None = None) -> Classifier:
 
 def denoiser() -> nn.Module:
     """The paper's denoiser for CIFAR-10 (Appendix C), which takes Gaussian noise of standard deviation 0.1 off images."""
-    model = DnCNN()
+    with torch.device("meta"):  # without values, so that the global random state rests
+        model = DnCNN()
     weights.fill(model, weights.read(place("cifar10-denoiser")))
     return model.eval().requires_grad_(False)

@@ -1,5 +1,7 @@
 """The models that the tests of this folder share: real architectures of real libraries, with random weights."""
 
+import atexit
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -70,6 +72,7 @@ def save(kind: str, folder: Path, seed: int = 0, **options: Any) -> nn.Module:
 @cache
 def folder(kind: str) -> Path:
     place = Path(mkdtemp(prefix=f"drq-zoo-{kind}-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     save(kind, place)
     return place
 

@@ -1,0 +1,286 @@
+"""Classifiers by name: what is in the box, what comes from files, and what is refused."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import drq
+from drq.models import Card, Classifier, Denoised, DnCNN, WrongRange, weights
+from drq.models.architectures import architecture
+from drq.models.trained import PACKAGE, STORED
+
+SMALL = PACKAGE / "cifar10-small.safetensors"
+
+
+def refused(name, **options):
+    with pytest.raises(drq.InputError) as caught:
+        drq.load_model(name, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRQ_MODELS", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def net():
+    """A network of ours with values of its own."""
+    torch.manual_seed(0)
+    return architecture("wrn_28_2_swish").build(10).eval()
+
+
+class TestInTheBox:
+    def test_the_files_are_small_enough(self):
+        assert SMALL.stat().st_size <= 3_000_000
+        assert (PACKAGE / "cifar10-denoiser.safetensors").stat().st_size <= 1_500_000
+
+    def test_they_hold_matrices_in_float16(self):
+        assert {each.dtype for each in load_file(SMALL).values() if each.dim() > 1} == {torch.float16}
+
+    @pytest.mark.parametrize("name", ["digits", "cifar10-small"])
+    def test_they_load_without_files_or_network(self, name, folder, monkeypatch):
+        monkeypatch.setenv("DRQ_DATA", str(folder))
+        model = drq.load_model(name)
+        x = torch.rand(2, model.card.view.channels, model.card.view.height, model.card.view.width, requires_grad=True)
+        logits = model(x)
+        assert logits.shape == (2, len(model.card.classes))
+        (gradient,) = torch.autograd.grad(logits.sum(), x)
+        assert gradient.abs().max() > 0
+        assert not model.training
+        assert not any(each.requires_grad for each in model.parameters())
+        assert drq.DRQ(model, **model.card.explored).norm == drq.Linf()
+
+    def test_what_drq_explores_is_twice_the_training_radius(self):
+        assert drq.load_model("cifar10-small").card.explored == {"norm": "linf", "radius": 16 / 255}
+        assert Card("plain").explored == {}
+
+    def test_the_card_knows_the_file(self):
+        assert drq.load_model("cifar10-small").card.sha256 == drq.files.digest(SMALL)
+
+    def test_a_model_survives_copies_and_pickles(self):
+        model, x = drq.load_model("cifar10-small"), torch.rand(1, 3, 32, 32)
+        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            assert torch.equal(other(x), model(x))
+            assert other.card == model.card
+
+    def test_the_global_random_state_rests(self):
+        before = torch.get_rng_state()
+        drq.load_model("cifar10-small")
+        drq.models.denoiser()
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+class TestFiles:
+    def test_what_was_written_is_read(self, net, folder):
+        about = {"architecture": "wrn_28_2_swish", "classes": "10", "mean": "0.5,0.5,0.5", "std": "0.25,0.25,0.25"}
+        weights.write(net, folder / "mine.safetensors", about | {"norm": "l2", "radius": "0.5", "training": "mine"}, half=False)
+        model, x = drq.load_model("file:mine.safetensors"), torch.rand(2, 3, 32, 32)
+        with torch.no_grad():
+            torch.testing.assert_close(model(x), net((x - 0.5) / 0.25))
+        assert (model.card.norm, model.card.radius, model.card.summary) == ("l2", 0.5, "mine")
+
+    def test_half_precision_costs_little(self, net, folder):
+        weights.write(net, folder / "mine.safetensors", {"architecture": "wrn_28_2_swish", "classes": "10"})
+        model, x = drq.load_model("file:mine.safetensors"), torch.rand(2, 3, 32, 32)
+        with torch.no_grad():
+            torch.testing.assert_close(model(x), net(x), rtol=0, atol=2e-2)
+
+    def test_bfloat16_is_read(self, net, folder):
+        about = {"architecture": "wrn_28_2_swish", "classes": "10"}
+        weights.write(copy.deepcopy(net).bfloat16(), folder / "mine.safetensors", about, half=False)
+        assert drq.load_model("file:mine.safetensors")(torch.rand(1, 3, 32, 32)).isfinite().all()
+
+    def test_options_in_the_name_and_as_arguments_count_alike(self, net, folder):
+        save_file(net.state_dict(), folder / "bare.safetensors")
+        torch.save({"state_dict": net.state_dict()}, folder / "bare.pt")
+        x = torch.rand(1, 3, 32, 32)
+        first = drq.load_model("file:bare.safetensors?arch=wrn_28_2_swish&classes=10&mean=0.5,0.5,0.5&std=0.5,0.5,0.5")
+        second = drq.load_model("file:bare.pt", arch="wrn_28_2_swish", classes=10, mean=(0.5,) * 3, std=(0.5,) * 3)
+        third = drq.load_model(f"file:{folder / 'bare.pt'}?arch=wrn_28_2_swish", classes=10, mean=(0.5,) * 3, std=(0.5,) * 3)
+        with torch.no_grad():
+            torch.testing.assert_close(first(x), net(2 * x - 1))
+            assert torch.equal(first(x), second(x))
+            assert torch.equal(first(x), third(x))
+
+    def test_the_trained_models_are_found_by_name(self, folder):
+        torch.manual_seed(0)
+        net = architecture("preact_resnet18").build(10).eval()
+        weights.write(net, folder / "cifar10-plain.safetensors")
+        model = drq.load_model("cifar10-plain")
+        assert model.card.sha256 == drq.files.digest(folder / "cifar10-plain.safetensors")
+        assert {entry.name: entry.present for entry in drq.models.list()}["cifar10-plain"]
+
+
+FAULTS = {
+    "no such file": ("file:nothing.safetensors", {}, "be a file"),
+    "no architecture": ("file:bare.safetensors", {}, "arch and classes must be given"),
+    "unknown architecture": ("file:bare.safetensors?arch=wrn_28_2_swis&classes=10", {}, "did you mean wrn_28_2_swish?"),
+    "another architecture": ("file:bare.safetensors?arch=preact_resnet18&classes=10", {}, "it is of another architecture"),
+    "too many classes": ("file:bare.safetensors?arch=wrn_28_2_swish&classes=100", {}, "the file has 10 classes; pass classes=10"),
+    "one class": ("file:bare.safetensors?arch=wrn_28_2_swish&classes=1", {}, "classes must be at least 2"),
+    "no number": ("file:bare.safetensors?arch=wrn_28_2_swish&classes=ten", {}, "classes must be a whole number, got 'ten'"),
+    "no numbers": ("file:bare.safetensors?mean=a,b", {}, "numbers with commas"),
+    "no flag": ("timm:resnet18?pretrained=maybe", {}, "be 1 or 0"),
+    "unknown option": ("file:bare.safetensors?architecture=x", {}, "options must be among arch, classes"),
+    "option of a model without": ("cifar10-small", {"classes": 3}, "options must be among sha256, got classes"),
+    "another checksum": ("file:bare.safetensors?sha256=0123", {}, "have the sha256 0123"),
+    "truncated": ("file:truncated.safetensors?arch=wrn_28_2_swish&classes=10", {}, "be a whole safetensors file"),
+    "truncated pickle": ("file:truncated.pt?arch=wrn_28_2_swish&classes=10", {}, "be a whole file of torch.save"),
+    "tampered": ("file:tampered.safetensors", {}, "hold the weights with the checksum"),
+    "not finite": ("file:nan.safetensors?arch=wrn_28_2_swish&classes=10", {}, "must be finite"),
+    "code": ("file:code.pt?arch=wrn_28_2_swish&classes=10", {}, "must be tensors and nothing else"),
+    "a pickled model": ("file:model.pt?arch=wrn_28_2_swish&classes=10", {}, "must be tensors and nothing else"),
+    "no tensors": ("file:list.pt?arch=wrn_28_2_swish&classes=10", {}, "be named tensors"),
+    "empty": ("file:empty.pt?arch=wrn_28_2_swish&classes=10", {}, "be a whole file of torch.save"),
+    "not trained yet": ("cifar10-linf", {}, "python training/cifar10.py linf"),
+    "misspelt": ("cifar10-smal", {}, "did you mean cifar10-small?"),
+    "unknown source": ("tim:resnet50", {}, "did you mean timm:?"),
+    "nothing behind the colon": ("timm:", {}, "go on behind timm:"),
+    "no name": ("", {}, "be the name of a model"),
+    "no text": (3, {}, "be the name of a model"),
+}
+
+
+class Evil:
+    """Runs code as it is read."""
+
+    def __reduce__(self):
+        return (print, ("code ran",))
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory, net):
+    folder = tmp_path_factory.mktemp("faulty")
+    state = net.state_dict()
+    save_file(state, folder / "bare.safetensors")
+    (folder / "truncated.safetensors").write_bytes((folder / "bare.safetensors").read_bytes()[:-1000])
+    torch.save(state, folder / "whole.pt")
+    (folder / "truncated.pt").write_bytes((folder / "whole.pt").read_bytes()[:-1000])
+    weights.write(net, folder / "tampered.safetensors", {"architecture": "wrn_28_2_swish", "classes": "10"})
+    content = bytearray((folder / "tampered.safetensors").read_bytes())
+    content[-5] ^= 1
+    (folder / "tampered.safetensors").write_bytes(content)
+    save_file(state | {"fc.bias": torch.full((10,), torch.nan)}, folder / "nan.safetensors")
+    torch.save({"state_dict": Evil()}, folder / "code.pt")
+    torch.save(net, folder / "model.pt")
+    torch.save([1, 2], folder / "list.pt")
+    (folder / "empty.pt").touch()
+    return folder
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_mistake_is_one_clear_line(fault, faulty, monkeypatch, capsys):
+    monkeypatch.setenv("DRQ_MODELS", str(faulty))
+    name, options, words = FAULTS[fault]
+    assert words in refused(name, **options)
+    assert "code ran" not in capsys.readouterr().out
+
+
+class TestRange:
+    """The wrapper warns where images cannot be in [0, 1], and names the likely mistake."""
+
+    def model(self):
+        return Classifier(nn.Flatten(), Card("mine"), mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5])
+
+    @pytest.mark.parametrize(
+        ("x", "mistake"),
+        [
+            (torch.rand(2, 3, 4, 4) * 255, "divide them by 255"),
+            (torch.randn(2, 3, 4, 4), "normalised already"),
+            (torch.rand(2, 3, 4, 4) / 255, "divided by 255 twice"),
+            (torch.rand(2, 3, 4, 4) + 0.5, "clip them"),
+        ],
+        ids=["bytes", "normalised", "twice", "overshot"],
+    )
+    def test_a_wrong_range_is_warned_of(self, x, mistake):
+        with pytest.warns(WrongRange, match=mistake):
+            self.model()(x)
+
+    @pytest.mark.parametrize(
+        "x", [torch.rand(2, 3, 4, 4), torch.zeros(1, 3, 4, 4), torch.ones(1, 3, 4, 4), torch.rand(0, 3, 4, 4)]
+    )
+    def test_a_right_one_is_not(self, x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.model()(x)
+
+    def test_later_batches_are_looked_at_now_and_then(self):
+        model = self.model()
+        for _ in range(3):
+            model(torch.rand(1, 3, 4, 4))
+        with pytest.warns(WrongRange):
+            model(torch.full((1, 3, 4, 4), 200.0))  # the fourth call
+
+    def test_channels_last_is_refused(self):
+        with pytest.raises(drq.InputError, match=r"permute\(0, 3, 1, 2\)"):
+            self.model()(torch.rand(2, 4, 4, 3))
+
+    def test_the_precision_of_the_input_is_kept(self):
+        assert self.model()(torch.rand(1, 3, 4, 4, dtype=torch.float64)).dtype == torch.float64
+
+    def test_the_normalisation_is_no_part_of_the_state(self):
+        assert self.model().state_dict() == {}
+
+
+class TestDenoiser:
+    def test_it_has_the_layers_of_the_paper(self):
+        convolutions = [each for each in DnCNN().modules() if isinstance(each, nn.Conv2d)]
+        assert len(convolutions) == 17
+        assert {each.out_channels for each in convolutions[:-1]} == {64}
+        assert sum(isinstance(each, nn.BatchNorm2d) for each in DnCNN().modules()) == 15
+
+    def test_a_denoiser_that_finds_no_noise_changes_nothing(self):
+        denoiser = DnCNN(layers=3, width=4).eval()
+        nn.init.zeros_(denoiser.noise[-1].weight)
+        nn.init.zeros_(denoiser.noise[-1].bias)
+        model, x = nn.Flatten(), torch.rand(2, 3, 8, 8)
+        assert torch.equal(Denoised(denoiser, model)(x), model(x))
+
+    def test_the_trained_one_removes_noise(self):
+        """On smooth images, which leave all that is rough to the noise."""
+        draws = torch.Generator().manual_seed(0)
+        coarse = torch.rand(8, 3, 4, 4, generator=draws)
+        clean = nn.functional.interpolate(coarse, size=32, mode="bicubic", align_corners=False).clamp(0, 1)
+        noisy = clean + 0.1 * torch.randn(clean.shape, generator=draws)
+        error = (drq.models.denoiser()(noisy) - clean).square().mean()
+        assert error < 0.25 * (noisy - clean).square().mean()
+
+    def test_it_composes_with_drq_and_by_name(self):
+        model = drq.load_model("denoised:cifar10-small")
+        x = torch.rand(1, 3, 32, 32)
+        inner = drq.load_model("cifar10-small")
+        with torch.no_grad():
+            torch.testing.assert_close(model(x), inner(drq.models.denoiser()(x).clamp(0, 1)))
+        assert model.card.name == "denoised:cifar10-small"
+        robust = drq.DRQ(model, "linf", 2 / 255, explore=drq.Gradient(1), quantify=drq.Gradient(1), classes=2)
+        assert robust.decide(x).robustness.isfinite().all()
+
+    def test_it_trains_when_one_of_both_does(self):
+        assert Denoised(DnCNN(3, 4), nn.Flatten().eval()).training
+        assert not Denoised(DnCNN(3, 4).eval(), nn.Flatten().eval()).training
+
+
+def test_the_list_names_every_model_once():
+    names = [entry.name for entry in drq.models.list()]
+    assert len(set(names)) == len(names)
+    assert set(STORED) | {"digits"} <= set(names)
+    for entry in drq.models.list():
+        assert entry.summary, entry.name
+
+
+def test_a_subset_of_logits_fits_relabelled_data():
+    model = drq.Subset(nn.Identity(), [2, 5])
+    assert torch.equal(model(torch.arange(6.0)[None]), torch.tensor([[2.0, 5.0]]))
+    with pytest.raises(drq.InputError, match="have logits up to 5"):
+        model(torch.rand(1, 4))
+    with pytest.raises(drq.InputError, match="two different logits"):
+        drq.Subset(nn.Identity(), [1, 1])
