@@ -65,6 +65,8 @@ class View:
             smallest size that covers the crop; 0 to leave the size.
         interpolation: one of :data:`INTERPOLATIONS`.
         channels: 3, or 1 for grey.
+        rounded_down: of an odd number of pixels beside the crop the smaller half comes first, as in transformers; else the
+            half is rounded to even, as in torchvision.
     """
 
     height: int
@@ -72,6 +74,7 @@ class View:
     resize: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
     channels: int = 3
+    rounded_down: bool = False
 
     def __post_init__(self) -> None:
         for name in ("height", "width"):
@@ -116,13 +119,14 @@ class View:
 
     def _cropped(self, picture: Image) -> Image:
         """The centre; PIL fills what lies outside of the picture with black."""
-        left, top = (_start(*each) for each in ((picture.width, self.width), (picture.height, self.height)))
+        left, top = (self._start(*each) for each in ((picture.width, self.width), (picture.height, self.height)))
         return picture.crop((left, top, left + self.width, top + self.height))
 
-
-def _start(size: int, crop: int) -> int:
-    """Where the crop begins: half of what is left over, rounded as torchvision does it, to even; padding rounds down."""
-    return round((size - crop) / 2) if size >= crop else -((crop - size) // 2)
+    def _start(self, size: int, crop: int) -> int:
+        """Where the crop begins: half of what is left over. What is missing is rounded down in both libraries."""
+        if size < crop:
+            return -((crop - size) // 2)
+        return (size - crop) // 2 if self.rounded_down else round((size - crop) / 2)
 
 
 def pixels(picture: Image) -> Tensor:

@@ -404,6 +404,12 @@ def test_where_the_crop_begins(size, crop, first):
     assert y[0, 0, 0] == first
 
 
+@pytest.mark.parametrize(("size", "crop", "first"), [(10, 10, 0), (10, 8, 1), (10, 7, 1), (13, 8, 2), (255, 224, 15)])
+def test_where_the_crop_of_transformers_begins(size, crop, first):
+    """(left over) // 2: 3 -> 1, 5 -> 2, 31 -> 15."""
+    assert View(4, crop, (4, size), rounded_down=True)(gradient(size, 4))[0, 0, 0] * 255 == first
+
+
 @pytest.mark.parametrize(("size", "crop", "before"), [(4, 6, 1), (4, 7, 1), (4, 5, 0)])
 def test_what_is_too_small_is_padded_with_black(size, crop, before):
     x = View(crop, crop, (size, size))(Image.new("RGB", (size, size), WHITE))

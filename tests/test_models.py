@@ -69,7 +69,7 @@ class TestInTheBox:
     def test_a_model_survives_copies_and_pickles(self):
         model, x = drq.load_model("cifar10-small"), torch.rand(1, 3, 32, 32)
         for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            assert torch.equal(other(x), model(x))
+            torch.testing.assert_close(other(x), model(x))
             assert other.card == model.card
 
     def test_the_global_random_state_rests(self):
@@ -108,8 +108,8 @@ class TestFiles:
         third = drq.load_model(f"file:{folder / 'bare.pt'}?arch=wrn_28_2_swish", classes=10, mean=(0.5,) * 3, std=(0.5,) * 3)
         with torch.no_grad():
             torch.testing.assert_close(first(x), net(2 * x - 1))
-            assert torch.equal(first(x), second(x))
-            assert torch.equal(first(x), third(x))
+            torch.testing.assert_close(second(x), first(x))
+            torch.testing.assert_close(third(x), first(x))
 
     def test_the_trained_models_are_found_by_name(self, folder):
         torch.manual_seed(0)
@@ -137,8 +137,8 @@ FAULTS = {
     "truncated pickle": ("file:truncated.pt?arch=wrn_28_2_swish&classes=10", {}, "be a whole file of torch.save"),
     "tampered": ("file:tampered.safetensors", {}, "hold the weights with the checksum"),
     "not finite": ("file:nan.safetensors?arch=wrn_28_2_swish&classes=10", {}, "must be finite"),
-    "code": ("file:code.pt?arch=wrn_28_2_swish&classes=10", {}, "must be tensors and nothing else"),
-    "a pickled model": ("file:model.pt?arch=wrn_28_2_swish&classes=10", {}, "must be tensors and nothing else"),
+    "code": ("file:code.pt?arch=wrn_28_2_swish&classes=10", {}, "nothing else, got"),
+    "a pickled model": ("file:model.pt?arch=wrn_28_2_swish&classes=10", {}, "(it asks for drq.models.wide_resnet.WideResNet)"),
     "no tensors": ("file:list.pt?arch=wrn_28_2_swish&classes=10", {}, "be named tensors"),
     "empty": ("file:empty.pt?arch=wrn_28_2_swish&classes=10", {}, "be a whole file of torch.save"),
     "not trained yet": ("cifar10-linf", {}, "python training/cifar10.py linf"),

@@ -1,4 +1,4 @@
-"""Classifiers by name, with their normalisation inside: ``drq.load_model(name)``. And wrappers of classifiers without pictures."""
+"""Classifiers by name, with their normalisation inside: ``drq.load_model(name)``. And wrappers for text and tables."""
 
 from drq.images import View
 from drq.models.architectures import ARCHITECTURES

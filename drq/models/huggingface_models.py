@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +15,6 @@ from drq.files import digest
 from drq.images import View
 from drq.models.classifier import Card, Classifier
 from drq.models.published import building, check_classes, from_hub, imported, one_line, settled
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 SAFE, SHARDED = "model.safetensors", "model.safetensors.index.json"
 WEIGHTS = (SAFE, SHARDED)  # one of them
@@ -121,15 +117,6 @@ def preprocessing(title: str, processor: Any) -> tuple[View, list[float], list[f
     return view, mean, std
 
 
-@dataclass(frozen=True)
-class RoundedDown(View):
-    """A view that crops as transformers does: of an odd number of pixels left over, the smaller half is always the first."""
-
-    def _cropped(self, picture: Image) -> Image:
-        left, top = (int((size - crop) / 2) for size, crop in zip(picture.size, (self.width, self.height), strict=True))
-        return picture.crop((left, top, left + self.width, top + self.height))
-
-
 def _view(settings: Mapping[str, Any]) -> View:
     if not settings.get("do_resize"):
         raise ValueError("it does not resize")
@@ -142,7 +129,7 @@ def _view(settings: Mapping[str, Any]) -> View:
     if edge and not crop:
         raise ValueError("it does not crop, so that inputs would have different shapes")
     crop = crop or size
-    return RoundedDown(crop["height"], crop["width"], resize, RESAMPLING[int(settings["resample"])])
+    return View(crop["height"], crop["width"], resize, RESAMPLING[int(settings["resample"])], rounded_down=True)
 
 
 def _check_alike(processor: Any, view: View, mean: list[float], std: list[float]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -112,16 +111,6 @@ def from_url(name: str, url: str, download: bool) -> File:
     rule = f"have a sha256 that begins with {digits}"
     require(found.startswith(digits), str(path), rule, found, "remove it, and download=True fetches it anew")
     return File(path, found)
-
-
-def pickled(path: Path) -> dict[str, Any]:
-    """What a file of ``torch.save`` holds, as data."""
-    try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        return content
-    except pickle.UnpicklingError as error:
-        rule, remedy = "hold tensors and nothing else", "it could run code as it is read; choose weights in safetensors"
-        raise InputError(f"{path} must {rule}, got a pickle of something else: {remedy}") from error
 
 
 def from_hub(

@@ -10,7 +10,8 @@ from typing import Any
 from drq.errors import require
 from drq.images import View
 from drq.models.classifier import Card, Classifier
-from drq.models.published import building, check_classes, check_name, from_url, imported, pickled, settled
+from drq.models.published import building, check_classes, check_name, from_url, imported, settled
+from drq.models.weights import pickled
 
 
 def load_torchvision(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -41,7 +42,7 @@ def read(path: Path, sha256: str | None = None) -> Weights:
     found = digest(path)
     rule = f"have the sha256 {sha256}"
     require(sha256 in (None, found), str(path), rule, found, "it was changed on its way; fetch it again")
-    tensors, about = _safetensors(path) if path.suffix == ".safetensors" else (_pickled(path), {})
+    tensors, about = _safetensors(path) if path.suffix == ".safetensors" else (pickled(path), {})
     intact = CHECKSUM not in about or about[CHECKSUM] == contents(tensors)
     require(intact, str(path), f"hold the weights with the checksum {about.get(CHECKSUM)}", "others", "fetch it again")
     for name, tensor in tensors.items():
@@ -59,7 +60,8 @@ def _safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise InputError(f"weights must be a whole safetensors file, got {path} ({_line(error)}): {AGAIN}") from error
 
 
-def _pickled(path: Path) -> dict[str, Tensor]:
+def pickled(path: Path) -> dict[str, Tensor]:
+    """The named tensors in a file of ``torch.save``, read as data."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -81,8 +83,8 @@ def _line(error: Exception) -> str:
 
 def _wanted(error: Exception) -> str:
     """What a refused pickle asked for, out of torch's long message."""
-    text = str(error)
-    return next((line.strip()[:120] for line in text.split("\n") if "GLOBAL" in line or "nsupported" in line), _line(error))
+    asked = re.search(r"GLOBAL (\S+)", str(error))
+    return f"it asks for {asked[1]}" if asked else _line(error)
 
 
 def fill(model: nn.Module, weights: Weights, rename: Callable[[str], str] = str) -> None:
