@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import torch
-from assets import accuracy, arguments, classifier, test_images, write
+from assets import accuracy, arguments, first_images, write
 from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
 from torch import Tensor, nn
 
@@ -34,10 +34,8 @@ def main() -> None:
     parser.add_argument("--model", default="cifar10-linf")
     parser.add_argument("--seeds", type=int, default=3, help="of the reference, whose start is random")
     chosen = parser.parse_args()
-    model, (x, y) = (
-        classifier(chosen.assets, chosen.model, chosen.device),
-        test_images(chosen.assets, chosen.images, chosen.device),
-    )
+    model = drq.load_model(chosen.model).to(chosen.device)
+    x, y = first_images(chosen.images, chosen.device)
     rows = []
     for norm in ("linf", "l2"):
         ours = {

@@ -5,12 +5,10 @@ Needs the extra ``attacks`` and CIFAR-10 in DRQ_DATA; a GPU takes minutes.
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 
 import torch
-from assets import RESULTS, accuracy, write
+from assets import accuracy, arguments, first_images, write
 from pyautoattack import AutoAttack
 from torch import Tensor, nn
 
@@ -28,17 +26,13 @@ def autoattack(model: nn.Module, x: Tensor, y: Tensor, norm: str, radius: float,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, images=10_000)
     parser.add_argument("model", nargs="?", default="cifar10-small")
-    parser.add_argument("--images", type=int, default=10_000, help="for clean accuracy and AutoAttack, from the first on")
-    parser.add_argument("--corrupted", type=int, default=1000, help="for PGD and for each corruption")
+    parser.add_argument("--corrupted", type=int, default=1000, help="images for PGD and for each corruption")
     parser.add_argument("--batch", type=int, default=2500, help="of AutoAttack")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the record")
     given = parser.parse_args()
     model = drq.load_model(given.model).to(given.device)
-    card, data = model.card, drq.load_data("cifar10", limit=given.images)
-    x, y = (each.to(given.device) for each in data.batch(range(given.images)))
+    card, (x, y) = model.card, first_images(given.images, given.device)
     few, labels = x[: given.corrupted], y[: given.corrupted]
     record = {"model": card.name, "sha256": card.sha256, "norm": card.norm, "radius": card.radius, "images": given.images}
     record |= {"clean": accuracy(model, x, y), "corrupted_images": given.corrupted, "severity": 5}

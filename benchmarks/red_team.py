@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from assets import accuracy, arguments, classifier, test_images, write
+from assets import accuracy, arguments, first_images, write
 from torch import Tensor, nn
 
 import drq
@@ -32,8 +32,8 @@ def main() -> None:
     parser.add_argument("defence", choices=["drq", "anti-adversary"])
     parser.add_argument("--strength", choices=["quick", "full"], default="quick")
     chosen = parser.parse_args()
-    model = classifier(chosen.assets, "cifar10-linf", chosen.device)
-    x, y = test_images(chosen.assets, chosen.images, chosen.device)
+    model = drq.load_model("cifar10-linf").to(chosen.device)
+    x, y = first_images(chosen.images, chosen.device)
     defence, team = defend(chosen.defence, model), threats.RedTeam("linf", RADIUS, chosen.strength, progress=True)
     began = time.monotonic()
     standing = team.run(defence, x, y)

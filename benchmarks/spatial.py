@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from assets import arguments, classifier, test_images, write
+from assets import arguments, first_images, write
 from torch import Tensor, nn
 
+import drq
 from drq.objectives import log_odds
 from drq.threats.spatial import Movement, Rotation, RotationTranslation, Spatial, Translation, warp
 
@@ -92,10 +93,10 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=PAPER, default=list(PAPER))
     parser.add_argument("--readings", nargs="+", choices=READINGS, default=list(READINGS))
     given = parser.parse_args()
-    x, y = test_images(given.assets, given.images, given.device)
+    x, y = first_images(given.images, given.device)
     records = []
     for name in given.models:
-        model = classifier(given.assets, name, given.device).to(memory_format=torch.channels_last)
+        model = drq.load_model(name).to(given.device, memory_format=torch.channels_last)
         for record in measure(model, name, x, y, given.readings, given.draws):
             records.append(record)
             print(f"{name}: {record['reading']}, {record['accuracy']:.1f}", file=sys.stderr, flush=True)

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from drq import InputError, __version__
+from drq.errors import require
 
 MISTAKE, INTERRUPTED = 2, 130
 
@@ -134,6 +135,7 @@ def predict(
     from drq import terminal
     from drq.predict import Predictor
 
+    require(0 <= abstain <= 1, "abstain", "lie between 0 and 1", abstain, "margins are differences of robustness")
     predictor = Predictor(model, norm, radius, classes, device, **({"download": True} if download else {}))
     with terminal.progress(quiet) as track:
         answers = [predictor.attempt(picture) for picture in track(pictures, "pictures")]

@@ -1,5 +1,10 @@
 """Fixtures that more than one test file may use."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -8,6 +13,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from drq.models.digits import one_thread
+
+missing = "DRQ_TEST_ASSETS is not set: it names the folder of trained models and CIFAR-10"
+needs_assets = pytest.mark.skipif("DRQ_TEST_ASSETS" not in os.environ, reason=missing)
 
 
 class Digits(NamedTuple):
@@ -36,3 +44,16 @@ def digits() -> Digits:
                 nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
                 optimiser.step()
     return Digits(model.eval().requires_grad_(False), x[train:], y[train:])
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the data. While it is asked for, models and data are found by name among the assets."""
+    folder = Path(os.environ["DRQ_TEST_ASSETS"])
+    data = tmp_path_factory.mktemp("data")
+    unpack = [sys.executable, str(folder / "data" / "unpack.py"), str(data)]
+    subprocess.run(unpack, check=True, capture_output=True, timeout=300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRQ_MODELS", str(folder / "weights"))
+        patch.setenv("DRQ_DATA", str(data))
+        yield data

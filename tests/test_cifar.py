@@ -1,43 +1,29 @@
 """The method on real CIFAR-10 models. Needs the folder that DRQ_TEST_ASSETS names, with weights/ and data/."""
 
-import os
-import pickle
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
-from preact_resnet import PreActResNet18, load
+from conftest import needs_assets
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 import drq
 from drq.search import search
 
-ASSETS = os.environ.get("DRQ_TEST_ASSETS")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(ASSETS is None, reason="DRQ_TEST_ASSETS is not set: it names the folder of trained models and CIFAR-10"),
-]
+pytestmark = [pytest.mark.slow, needs_assets]
 
 
-@cache
-def trained(name: str) -> PreActResNet18:
-    return load(str(Path(ASSETS or "") / "weights" / f"{name}.safetensors")).requires_grad_(False)
+trained = cache(drq.load_model)
 
 
 @pytest.fixture(scope="module")
-def cifar(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tensor, Tensor]:
+def cifar(assets: Path) -> tuple[Tensor, Tensor]:
     """The first 300 test images, (N, 3, 32, 32) in [0, 1], and their labels."""
-    folder = tmp_path_factory.mktemp("cifar")
-    unpack = Path(ASSETS or "") / "data" / "unpack.py"
-    subprocess.run([sys.executable, str(unpack), str(folder)], check=True, capture_output=True)
-    batch = pickle.loads((folder / "cifar-10-batches-py" / "test_batch").read_bytes(), encoding="bytes")
-    images = torch.tensor(batch[b"data"][:300]).reshape(-1, 3, 32, 32)
-    return images.float() / 255, torch.tensor(batch[b"labels"][:300])
+    assert assets.is_dir()
+    return drq.load_data("cifar10").batch(range(300))
 
 
 @pytest.mark.parametrize(

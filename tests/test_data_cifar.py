@@ -3,13 +3,11 @@
 import hashlib
 import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import needs_assets
 from layouts import NAMES, cifar10, old_pickle, pictures
 
 import drq.data
@@ -18,8 +16,6 @@ from drq.data.pickles import read_pickle
 from drq.errors import InputError
 from drq.files import digest
 from drq.images import View
-
-ASSETS = os.environ.get("DRQ_TEST_ASSETS")
 
 
 @pytest.fixture
@@ -184,11 +180,9 @@ def test_labels_that_are_no_whole_numbers(home):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(ASSETS is None, reason="DRQ_TEST_ASSETS is not set: it names the folder of trained models and CIFAR-10")
-def test_the_real_files(home):
-    unpack = Path(ASSETS or "") / "data" / "unpack.py"
-    subprocess.run([sys.executable, str(unpack), str(home)], check=True, capture_output=True, timeout=300)
-    folder = home / "cifar-10-batches-py"
+@needs_assets
+def test_the_real_files(assets):
+    folder = assets / "cifar-10-batches-py"
     for name, md5 in LAYOUTS["cifar10"].published.items():
         assert digest(folder / name, "md5") == md5
     data = drq.data.load("cifar10")

@@ -42,7 +42,7 @@ def read(path: Path, sha256: str | None = None) -> Weights:
     found = digest(path)
     rule = f"have the sha256 {sha256}"
     require(sha256 in (None, found), str(path), rule, found, "it was changed on its way; fetch it again")
-    tensors, about = _safetensors(path) if path.suffix == ".safetensors" else (pickled(path), {})
+    tensors, about = _safetensors(path) if path.suffix == ".safetensors" else (dict(pickled(path)), {})
     intact = CHECKSUM not in about or about[CHECKSUM] == contents(tensors)
     require(intact, str(path), f"hold the weights with the checksum {about.get(CHECKSUM)}", "others", "fetch it again")
     for name, tensor in tensors.items():
@@ -74,7 +74,8 @@ def pickled(path: Path) -> dict[str, Tensor]:
             content = content[key]
     named = isinstance(content, Mapping) and len(content) > 0 and all(isinstance(each, Tensor) for each in content.values())
     require(named, "weights", "be named tensors", f"{path} ({type(content).__name__})", "save model.state_dict()")
-    return dict(content)
+    tensors: dict[str, Tensor] = content  # itself, since a state dict carries more than its items
+    return tensors
 
 
 def _line(error: Exception) -> str:

@@ -105,7 +105,7 @@ def test_a_pickled_file_of_timm_is_read_as_data(monkeypatch, tmp_path):
     assert all(each.equal(model.state_dict()[key]) for key, each in loaded.state_dict().items())
     assert loaded.pretrained_cfg["state_dict"] is loaded.default_cfg["state_dict"] is None  # not kept twice
     torch.save({"state_dict": model}, path)  # a whole module: code
-    with pytest.raises(InputError, match="must hold tensors and nothing else"):
+    with pytest.raises(InputError, match="must be tensors and nothing else"):
         load_timm("legacy_seresnet18")
 
 
