@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["docs/threats.md"]
+PAGES = ["docs/threats.md", "docs/models.md", "docs/cifar10-small.md"]
 
 
 def record(name: str) -> dict[str, Any]:
@@ -75,7 +75,34 @@ def spatial() -> str:
     return markdown(head, [[*key, *(row[model] for model in stand_ins)] for key, row in rows.items()])
 
 
-TABLES: dict[str, Callable[[], str]] = {"attacks": attacks, "red_team": red_team, "spatial": spatial}
+def accuracy() -> str:
+    """Clean accuracy of the models that were at hand."""
+    rows = [[f"`{row['model']}`", f"{row['images']:,}", f"{row['clean']:.2f}"] for row in record("accuracy")["accuracy"]]
+    return markdown(["model", "test images", "clean"], rows)
+
+
+def card() -> str:
+    """What was measured of the model in the package."""
+    found = record("card-cifar10-small")
+    corrupted = found["corruptions"]
+    count, few = f"{found['images']:,}", f"{found['corrupted_images']:,}"
+    rows = [
+        ["clean", count, f"{found['clean']:.2f}"],
+        ["AutoAttack, standard version", count, f"{found['autoattack']:.2f}"],
+        ["PGD, 100 steps", few, f"{found['pgd_100']:.1f}"],
+        [f"mean of {len(corrupted)} corruptions", f"{few} each", f"{sum(corrupted.values()) / len(corrupted):.1f}"],
+        *([f"&nbsp;&nbsp;{kind}", few, f"{value:.1f}"] for kind, value in corrupted.items()),
+    ]
+    return markdown(["", "images", "accuracy"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "attacks": attacks,
+    "red_team": red_team,
+    "spatial": spatial,
+    "accuracy": accuracy,
+    "card": card,
+}
 
 
 def updated(page: str) -> str:

@@ -66,3 +66,25 @@ def test_the_papers_spatial_settings_are_the_closest_readings() -> None:
     pure = {key: value for key, value in moved.items() if json.loads(key)["threat"] == "Translation"}
     closest = json.loads(min(pure, key=pure.__getitem__))
     assert (closest["grid"], closest["padding"]) == (threats.PAPER_TRANSLATION.grid, threats.PAPER_TRANSLATION.padding)
+
+
+def test_the_model_in_the_box_is_the_one_that_was_measured() -> None:
+    """And it is as good as its card says: at least 75 % clean and 40 % under AutoAttack."""
+    import drq
+
+    found = record("card-cifar10-small")
+    assert found["sha256"] == drq.load_model("cifar10-small").card.sha256
+    assert found["images"] == 10_000
+    assert found["attacks"] == ["apgd-ce", "apgd-t", "fab-t", "square"]
+    assert found["clean"] >= 75
+    assert 40 <= found["autoattack"] <= found["pgd_100"] + 3  # which is measured on the first 1000 images
+
+
+def test_every_model_in_the_box_and_three_others_have_their_accuracy() -> None:
+    found = {row["model"]: row for row in record("accuracy")["accuracy"]}
+    assert {"digits", "cifar10-small", "cifar10-linf", "cifar10-l2", "cifar10-augment"} <= set(found)
+    assert found["cifar10-small"]["sha256"] == record("card-cifar10-small")["sha256"]
+    assert abs(found["cifar10-small"]["clean"] - record("card-cifar10-small")["clean"]) < 0.05  # on another machine
+    published = {"cifar10-linf": 82.14, "cifar10-l2": 83.41, "cifar10-augment": 91.16}  # by those who trained them
+    for name, value in published.items():
+        assert abs(found[name]["clean"] - value) < 0.05, name
