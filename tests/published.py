@@ -4,6 +4,7 @@ Nothing here comes from the package, so that a mistake there cannot hide.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,34 +34,37 @@ def preact_resnet18(classes: int, final_norm: bool) -> Shapes:
     return shapes | (norm("bn", 512) if final_norm else {})
 
 
-def wide_resnet(depth: int, width: int, classes: int) -> Shapes:
-    """``conv1``, ``block1.layer.0.bn1``, ..., ``bn1``, ``fc``: AugMix."""
-    shapes: Shapes = {"conv1.weight": (16, 3, 3, 3)}
-    inputs = 16
-    for stage, outputs in enumerate((16 * width, 32 * width, 64 * width), 1):
-        for block in range((depth - 4) // 6):
-            name = f"block{stage}.layer.{block}"
-            shapes |= norm(f"{name}.bn1", inputs) | {f"{name}.conv1.weight": (outputs, inputs, 3, 3)}
-            shapes |= norm(f"{name}.bn2", outputs) | {f"{name}.conv2.weight": (outputs, outputs, 3, 3)}
-            if inputs != outputs:
-                shapes[f"{name}.convShortcut.weight"] = (outputs, inputs, 1, 1)
-            inputs = outputs
-    return shapes | norm("bn1", inputs) | {"fc.weight": (classes, inputs), "fc.bias": (classes,)}
+class Names(NamedTuple):
+    """What the parts of a wide residual network are called."""
+
+    first: str
+    block: str
+    norms: tuple[str, str]
+    convolutions: tuple[str, str]
+    around: str
+    norm: str
+    last: str
 
 
-def deepmind(depth: int, width: int, classes: int) -> Shapes:
-    """``init_conv``, ``layer.0.block.0.batchnorm_0``, ..., ``batchnorm``, ``logits``: Gowal et al. 2020."""
-    shapes: Shapes = {"init_conv.weight": (16, 3, 3, 3)}
+AUGMIX = Names("conv1", "block{0}.layer.{1}", ("bn1", "bn2"), ("conv1", "conv2"), "convShortcut", "bn1", "fc")
+GOWAL = Names(
+    "init_conv", "layer.{2}.block.{1}", ("batchnorm_0", "batchnorm_1"), ("conv_0", "conv_1"), "shortcut", "batchnorm", "logits"
+)
+
+
+def wide_resnet(depth: int, width: int, classes: int, names: Names) -> Shapes:
+    shapes: Shapes = {f"{names.first}.weight": (16, 3, 3, 3)}
     inputs = 16
     for stage, outputs in enumerate((16 * width, 32 * width, 64 * width)):
         for block in range((depth - 4) // 6):
-            name = f"layer.{stage}.block.{block}"
-            shapes |= norm(f"{name}.batchnorm_0", inputs) | {f"{name}.conv_0.weight": (outputs, inputs, 3, 3)}
-            shapes |= norm(f"{name}.batchnorm_1", outputs) | {f"{name}.conv_1.weight": (outputs, outputs, 3, 3)}
+            name = names.block.format(stage + 1, block, stage)
+            for place, channels in enumerate((inputs, outputs)):
+                shapes |= norm(f"{name}.{names.norms[place]}", channels)
+                shapes[f"{name}.{names.convolutions[place]}.weight"] = (outputs, channels, 3, 3)
             if inputs != outputs:
-                shapes[f"{name}.shortcut.weight"] = (outputs, inputs, 1, 1)
+                shapes[f"{name}.{names.around}.weight"] = (outputs, inputs, 1, 1)
             inputs = outputs
-    return shapes | norm("batchnorm", inputs) | {"logits.weight": (classes, inputs), "logits.bias": (classes,)}
+    return shapes | norm(names.norm, inputs) | {f"{names.last}.weight": (classes, inputs), f"{names.last}.bias": (classes,)}
 
 
 def resnet50(classes: int) -> Shapes:
@@ -128,25 +132,20 @@ def run_preact_resnet18(weights: dict[str, Tensor], x: Tensor, final_norm: bool,
     return net.linear("linear", torch.relu(net.norm("bn", x)) if final_norm else x)
 
 
-def run_wide_resnet(weights: dict[str, Tensor], x: Tensor, depth: int, gowal: bool) -> Tensor:
-    net, swish = Network(weights), lambda x: x * torch.sigmoid(x)
-    active: Callable[[Tensor], Tensor] = swish if gowal else torch.relu
-    first, bn1, conv1, bn2, conv2, around_name, last, out_name = (
-        ("init_conv", "batchnorm_0", "conv_0", "batchnorm_1", "conv_1", "shortcut", "batchnorm", "logits")
-        if gowal
-        else ("conv1", "bn1", "conv1", "bn2", "conv2", "convShortcut", "bn1", "fc")
-    )
-    x = net.conv(first, x, padding=1)
+def run_wide_resnet(weights: dict[str, Tensor], x: Tensor, depth: int, names: Names) -> Tensor:
+    """Gowal's has Swish, and pads a halved image below and to the right only."""
+    net, gowal = Network(weights), names is GOWAL
+    active: Callable[[Tensor], Tensor] = (lambda x: x * torch.sigmoid(x)) if gowal else torch.relu
+    x = net.conv(names.first, x, padding=1)
     for stage in range(3):
         for block in range((depth - 4) // 6):
-            name = f"layer.{stage}.block.{block}" if gowal else f"block{stage + 1}.layer.{block}"
-            stride = 2 if stage > 0 and block == 0 else 1
-            inner = active(net.norm(f"{name}.{bn1}", x))
-            around = net.conv(f"{name}.{around_name}", inner, stride) if f"{name}.{around_name}.weight" in weights else x
+            name, stride = names.block.format(stage + 1, block, stage), 2 if stage > 0 and block == 0 else 1
+            inner = active(net.norm(f"{name}.{names.norms[0]}", x))
+            around = net.conv(f"{name}.{names.around}", inner, stride) if f"{name}.{names.around}.weight" in weights else x
             edges = (0, 1, 0, 1) if gowal and stride == 2 else (1, 1, 1, 1)
-            out = active(net.norm(f"{name}.{bn2}", net.conv(f"{name}.{conv1}", functional.pad(inner, edges), stride)))
-            x = around + net.conv(f"{name}.{conv2}", out, 1, 1)
-    return net.linear(out_name, active(net.norm(last, x)))
+            out = net.conv(f"{name}.{names.convolutions[0]}", functional.pad(inner, edges), stride)
+            x = around + net.conv(f"{name}.{names.convolutions[1]}", active(net.norm(f"{name}.{names.norms[1]}", out)), 1, 1)
+    return net.linear(names.last, active(net.norm(names.norm, x)))
 
 
 def run_resnet50(weights: dict[str, Tensor], x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from refusals import refused
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -15,14 +16,6 @@ from drq.models.architectures import architecture
 from drq.models.trained import PACKAGE, STORED
 
 SMALL = PACKAGE / "cifar10-small.safetensors"
-
-
-def refused(name, **options):
-    with pytest.raises(drq.InputError) as caught:
-        drq.load_model(name, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.fixture
@@ -181,7 +174,7 @@ def faulty(tmp_path_factory, net):
 def test_every_mistake_is_one_clear_line(fault, faulty, monkeypatch, capsys):
     monkeypatch.setenv("DRQ_MODELS", str(faulty))
     name, options, words = FAULTS[fault]
-    assert words in refused(name, **options)
+    assert words in refused(drq.load_model, name, **options)
     assert "code ran" not in capsys.readouterr().out
 
 

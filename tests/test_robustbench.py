@@ -6,6 +6,7 @@ from functools import partial
 import published
 import pytest
 import torch
+from refusals import refused
 
 import drq
 from drq.models import robustbench
@@ -22,8 +23,8 @@ MODELS = {  # names and shapes, what it computes, its normalisation, norm and ra
     "cifar10/L2/Rice2020Overfitting": (published.preact_resnet18(10, True), rice, CIFAR10, ("l2", 0.5), 32),
     "cifar100/Linf/Rice2020Overfitting": (published.preact_resnet18(100, True), rice, CIFAR100, ("linf", 8 / 255), 32),
     "cifar10/corruptions/Hendrycks2020AugMix_WRN": (
-        published.wide_resnet(40, 2, 10),
-        partial(published.run_wide_resnet, depth=40, gowal=False),
+        published.wide_resnet(40, 2, 10, published.AUGMIX),
+        partial(published.run_wide_resnet, depth=40, names=published.AUGMIX),
         HALF,
         (None, None),
         32,
@@ -31,8 +32,8 @@ MODELS = {  # names and shapes, what it computes, its normalisation, norm and ra
     "imagenet/Linf/Wong2020Fast": (published.resnet50(1000), published.run_resnet50, IMAGENET, ("linf", 4 / 255), 288),
     "imagenet/corruptions/Hendrycks2020Many": (published.resnet50(1000), published.run_resnet50, IMAGENET, (None, None), 224),
     "cifar10/Linf/Gowal2020Uncovering_28_10_extra": (
-        published.deepmind(28, 10, 10),
-        partial(published.run_wide_resnet, depth=28, gowal=True),
+        published.wide_resnet(28, 10, 10, published.GOWAL),
+        partial(published.run_wide_resnet, depth=28, names=published.GOWAL),
         CIFAR10,
         ("linf", 8 / 255),
         32,
@@ -108,46 +109,38 @@ def test_checkpoints_come_in_several_shapes(wrap, stored):
         torch.testing.assert_close(drq.load_model(f"robustbench:{QUICK}")(x), run(weights, 2 * x - 1), rtol=1e-4, atol=1e-4)
 
 
-def refused(name, **options):
-    with pytest.raises(drq.InputError) as caught:
-        drq.load_model(name, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
 def test_another_normalisation_in_the_file_is_refused(stored):
     weights = published.values(MODELS[QUICK][0]) | {"mu": torch.full((3,), 0.4), "sigma": torch.full((3,), 0.5)}
     stored(QUICK, weights)
-    assert "be the normalisation of" in refused(f"robustbench:{QUICK}")
+    assert "be the normalisation of" in refused(drq.load_model, f"robustbench:{QUICK}")
 
 
 def test_the_variants_are_not_mixed_up(stored):
     """Wong's file lacks the final batch norm that Rice's has."""
     stored("cifar10/L2/Rice2020Overfitting", published.values(MODELS["cifar10/Linf/Wong2020Fast"][0]))
-    message = refused("robustbench:cifar10/L2/Rice2020Overfitting")
+    message = refused(drq.load_model, "robustbench:cifar10/L2/Rice2020Overfitting")
     assert "bn.bias, bn.running_mean, bn.running_var and 1 more missing" in message
     stored("cifar10/Linf/Wong2020Fast", published.values(MODELS["cifar10/L2/Rice2020Overfitting"][0]))
-    assert "unknown" in refused("robustbench:cifar10/Linf/Wong2020Fast")
+    assert "unknown" in refused(drq.load_model, "robustbench:cifar10/Linf/Wong2020Fast")
 
 
 def test_wrong_number_of_classes(stored):
     stored("cifar100/Linf/Rice2020Overfitting", published.values(published.preact_resnet18(10, True)))
-    assert "the file has 10 classes" in refused("robustbench:cifar100/Linf/Rice2020Overfitting")
+    assert "the file has 10 classes" in refused(drq.load_model, "robustbench:cifar100/Linf/Rice2020Overfitting")
 
 
 def test_a_missing_file_says_where_to_put_it(tmp_path):
-    message = refused("robustbench:cifar10/Linf/Wong2020Fast")
+    message = refused(drq.load_model, "robustbench:cifar10/Linf/Wong2020Fast")
     assert str(tmp_path / "cifar10" / "Linf" / "Wong2020Fast.pt") in message
     assert "DRQ_MODELS" in message
 
 
 def test_unknown_names_show_the_nearest():
-    assert "did you mean cifar10/Linf/Wong2020Fast?" in refused("robustbench:cifar10/Linf/Wong2020")
+    assert "did you mean cifar10/Linf/Wong2020Fast?" in refused(drq.load_model, "robustbench:cifar10/Linf/Wong2020")
 
 
 def test_the_package_is_asked_only_with_download(monkeypatch):
     """It is not installed here: the error says so."""
     monkeypatch.setitem(sys.modules, "robustbench", None)
-    assert "needs the package robustbench" in refused("robustbench:cifar10/Linf/Wong2020Fast", download=True)
-    assert "name data/threat/model" in refused("robustbench:Wong2020Fast", download=True)
+    assert "needs the package robustbench" in refused(drq.load_model, "robustbench:cifar10/Linf/Wong2020Fast", download=True)
+    assert "name data/threat/model" in refused(drq.load_model, "robustbench:Wong2020Fast", download=True)
