@@ -134,7 +134,7 @@ class TestTimm:
     def test_weights_are_downloaded_on_request_alone(self, timm, hub, tmp_path):
         hub.online["timm/netlet.a1_in1k"], hub.reachable = repository(tmp_path / "far", Net(6)), True
         message = refused(load_timm, "netlet", match="^timm:netlet must have model.safetensors on this machine")
-        assert message.endswith("download=True fetches what is missing")
+        assert message.endswith("fetches what is missing")
         assert not hub.called_out
         check_ready(load_timm("netlet", download=True))
         assert hub.called_out
@@ -142,7 +142,7 @@ class TestTimm:
     def test_a_cache_without_the_file_is_completed(self, timm, hub, tmp_path):
         (tmp_path / "held").mkdir()
         hub.cached["timm/netlet.a1_in1k"] = tmp_path / "held"
-        refused(load_timm, "netlet", match="download=True fetches what is missing")
+        refused(load_timm, "netlet", match="fetches what is missing")
         hub.online["timm/netlet.a1_in1k"], hub.reachable = repository(tmp_path / "far", Net(6)), True
         check_ready(load_timm("netlet", download=True))
 
@@ -253,7 +253,7 @@ class TestTorchvision:
 
         monkeypatch.setattr(torch.hub, "download_url_to_file", download)
         message = refused(load_torchvision, "netlet", match="^torchvision:netlet must have netlet-00000002.pth on this machine")
-        assert message.endswith("download=True fetches what is missing")
+        assert message.endswith("fetches what is missing")
         assert not calls
         refused(load_torchvision, "netlet", download=True, match="sha256 that begins with 00000002")  # it is checked here too
         assert calls == [("https://example.invalid/models/netlet-00000002.pth", "00000002")]
@@ -306,7 +306,7 @@ class TestHuggingFace:
         far = hub.online["some/body"] = repository(tmp_path / "far", Logits(3), *SETTINGS, "pytorch_model.bin", "evil.py")
         hub.reachable = True
         message = refused(load_huggingface, "some/body", match="^hf:some/body must have model.safetensors")
-        assert message.endswith("download=True fetches what is missing")
+        assert message.endswith("fetches what is missing")
         refused(load_huggingface, "other/body", match="on this machine, got none in the cache of the Hugging Face hub")
         assert not hub.called_out
         check_ready(load_huggingface("some/body", download=True))

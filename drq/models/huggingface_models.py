@@ -71,7 +71,7 @@ def _folder(name: str, title: str, download: bool, pretrained: bool, place: Mapp
         require(not path, "name", "be a repository or a folder", repr(name), "there is no such folder: check its name")
         files = [*(file for choice in needed for file in choice), *(["model-*-of-*.safetensors"] if pretrained else [])]
         folder = from_hub(title, name, files, lambda held: not _missing(held, needed), download, **place)
-        remedy = remedy if download else "download=True fetches what is missing"
+        remedy = remedy if download else "download=True (--download) fetches what is missing"
     for choice in _missing(folder, needed):
         why = ", since pickled weights can run code" if choice == WEIGHTS else ""
         raise InputError(f"{title} must have {' or '.join(choice)}{why}, got none in {folder}: {remedy}")

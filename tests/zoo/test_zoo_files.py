@@ -258,7 +258,7 @@ def test_nothing_is_downloaded_unasked(load, name, message, monkeypatch):
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("it called out"))
     with pytest.raises(InputError, match=message) as caught:
         load(name)
-    assert str(caught.value).endswith("download=True fetches what is missing")
+    assert str(caught.value).endswith("download=True (--download) fetches what is missing")
     assert "\n" not in str(caught.value)
 
 
