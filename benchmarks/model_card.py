@@ -35,7 +35,7 @@ def main() -> None:
     card, (x, y) = model.card, first_images(given.images, given.device)
     few, labels = x[: given.corrupted], y[: given.corrupted]
     record = {"model": card.name, "sha256": card.sha256, "norm": card.norm, "radius": card.radius, "images": given.images}
-    record |= {"clean": accuracy(model, x, y), "corrupted_images": given.corrupted, "severity": 5}
+    record |= {"clean": accuracy(model, x, y), "corrupted_images": len(few), "severity": 5}
     pgd = drq.threats.PGD(card.norm, card.radius, steps=100)
     record["pgd_100"] = accuracy(model, pgd(model, few, labels), labels)
     corrupted = {kind: drq.threats.Corruption(kind, 5)(None, few, None) for kind in KINDS}

@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Annotated
 
 import typer
@@ -136,18 +137,25 @@ def predict(
     from drq.predict import Predictor
 
     require(0 <= abstain <= 1, "abstain", "lie between 0 and 1", abstain, "margins are differences of robustness")
-    predictor = Predictor(model, norm, radius, classes, device, **({"download": True} if download else {}))
+    with redirect_stdout(sys.stderr):  # libraries that load models may print
+        predictor = Predictor(model, norm, radius, classes, device, **({"download": True} if download else {}))
+    found, status = [], 0
     with terminal.progress(quiet) as track:
-        answers = [predictor.attempt(picture) for picture in track(pictures, "pictures")]
-    good = [each for each in answers if not isinstance(each, InputError)]
+        for picture in track(pictures, "pictures"):
+            answer = predictor.attempt(picture)
+            if isinstance(answer, InputError):  # it stops no other picture
+                status = MISTAKE
+                found.append({"picture": picture, "error": str(answer)})
+                say(str(answer))
+            else:
+                found.append(answer.as_json(abstain))
+                if not as_json:
+                    terminal.prediction(answer, abstain)
     if as_json:
-        typer.echo(json.dumps([each.as_json(abstain) for each in good], indent=2))
-    else:
-        terminal.predictions(good, abstain)
-    for each in answers:
-        if isinstance(each, InputError):  # it stopped no other picture
-            say(str(each))
-    return 0 if len(good) == len(answers) else MISTAKE
+        typer.echo(json.dumps(found, indent=2, allow_nan=False))
+    elif status == 0:
+        terminal.legend()
+    return status
 
 
 @app.command()
@@ -160,12 +168,13 @@ def models(
     In Python: drq.load_model("cifar10-small").
     """
     from drq import terminal
+    from drq.models import Card, load
     from drq.models import list as entries
-    from drq.models import load
 
     if name is not None:
-        card = getattr(load(name), "card", None)
-        facts = {"name": name} if card is None else card.as_json()
+        with redirect_stdout(sys.stderr):
+            card = getattr(load(name), "card", None)
+        facts = card.as_json() if isinstance(card, Card) else {"name": name}
         typer.echo(json.dumps(facts, indent=2)) if as_json else terminal.facts(facts)
     elif as_json:
         typer.echo(json.dumps([entry._asdict() for entry in entries()], indent=2))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+from uuid import uuid4
 
 from drq.errors import InputError
 
@@ -42,11 +42,12 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
 @contextmanager
 def in_one_piece(path: Path) -> Iterator[IO[bytes]]:
     """A file to write ``path`` with: whoever reads meanwhile sees the old one, and a failure leaves the old one."""
+    path = path.resolve()  # a link stays one
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.stem, delete=False) as file:
-        try:
+    draft = path.with_name(f".{path.name}.{uuid4().hex}")  # opened as any other file, so that others may read it
+    try:
+        with draft.open("xb") as file:
             yield file
-            file.close()
-            Path(file.name).replace(path)
-        finally:
-            Path(file.name).unlink(missing_ok=True)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

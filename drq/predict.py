@@ -24,7 +24,7 @@ class Class(NamedTuple):
 
     name: str
     confidence: float  # of the model in it, at the picture itself
-    robustness: float  # what remains of its confidence around its best point nearby; 0 where it was not found there
+    robustness: float | None  # what remains of its confidence around its best point nearby, 0 without one; None: not searched
     exact: bool  # False where the search stopped because the class cannot come first or second: then it is below this value
 
 
@@ -36,6 +36,7 @@ class Prediction:
     model: str
     answer: str  # DRQ's
     standard: str  # the model's own
+    changed: bool  # whether the two differ; names may not tell
     margin: float
     radius: float | None  # explored; None where none was found and the model's own answer stands
     norm: str
@@ -70,6 +71,8 @@ class Predictor:
         device: str = "cpu",
         **options: Any,
     ) -> None:
+        several = classes is None or classes >= 2
+        require(several, "classes", "be at least 2", classes, "one class alone has no margin to trust it by")
         model = load(name, **options)
         card = getattr(model, "card", None)
         seen = isinstance(card, Card) and card.view is not None
@@ -95,18 +98,21 @@ class Predictor:
         with torch.no_grad():
             confidence = self.model(x)[0].softmax(0).tolist()
         names = self.card.classes or [f"class {number}" for number in range(len(confidence))]
+        rule = f"have a name for each of {len(confidence)} classes"
+        require(len(names) == len(confidence), "model", rule, f"{len(names)} names", "correct its card")
         columns = zip(names, confidence, _robustness(decision), decision.exact[0].tolist(), strict=True)
         return Prediction(
             picture=str(path),
             model=self.card.name,
             answer=names[int(decision.label)],
             standard=names[int(decision.base_label)],
+            changed=bool(decision.label != decision.base_label),
             margin=float(decision.margin),
             radius=float(decision.radius) if decision.found else None,
             norm=type(self.robust.norm).__name__.lower(),
             passes=int(decision.passes),
             seconds=round(seconds, 2),
-            classes=tuple(sorted(starmap(Class, columns), key=lambda each: (-each.robustness, not each.exact))),
+            classes=tuple(sorted(starmap(Class, columns), key=_rank)),
         )
 
     def attempt(self, path: str | Path) -> Prediction | InputError:
@@ -117,16 +123,23 @@ class Predictor:
             return error
 
 
-def _robustness(decision: Decision) -> list[float]:
-    """Of every class; where pruning left an upper bound, at most that of the second, below which it was pruned."""
+def _rank(each: Class) -> tuple[float, bool, float]:
+    """The highest robustness first, what was not searched last; among equals the model's own order."""
+    return (1.0 if each.robustness is None else -each.robustness, not each.exact, -each.confidence)
+
+
+def _robustness(decision: Decision) -> list[float | None]:
+    """Of every class; None where it was not searched. What was pruned lies below the second, whatever its own bound is."""
     second = int(decision.runner_up)
     bound = decision.robustness[0, second] if second >= 0 else decision.robustness.max()
-    values: list[float] = torch.where(decision.exact[0], decision.robustness[0], decision.robustness[0].clamp(max=bound)).tolist()
-    return values
+    values = torch.where(decision.exact[0], decision.robustness[0], decision.robustness[0].clamp(max=bound)).tolist()
+    searched = {int(decision.label), int(decision.base_label), *decision.classes[0].tolist()}
+    return [value if number in searched else None for number, value in enumerate(values)]
 
 
 def _moved(model: nn.Module, device: str) -> nn.Module:
     try:
+        require(torch.device(device).type != "meta", "device", "be one that computes", repr(device), "cpu always works")
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).split("\n")[0]

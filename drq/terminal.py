@@ -34,9 +34,9 @@ def progress(quiet: bool) -> Iterator[Track]:
         yield track
 
 
-def plain_table(*columns: str, title: str | None = None) -> Table:
+def plain_table(*columns: str) -> Table:
     """A table with these heads; the first column is never broken."""
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
         shown.add_column(column, no_wrap=number == 0)
     return shown
@@ -47,9 +47,14 @@ def show(*parts: Table | str) -> None:
     console = Console(highlight=False)
     for part in parts:
         if isinstance(part, str):
-            console.print(part, markup=False, soft_wrap=not console.is_terminal)
+            console.print(safe(part), markup=False, soft_wrap=not console.is_terminal)
         else:
             console.print(part)
+
+
+def safe(text: str) -> str:
+    """Names come from anywhere: without what a terminal would obey."""
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def families(entries: Sequence[threats.Entry]) -> None:
@@ -78,24 +83,32 @@ def facts(known: Mapping[str, Any]) -> None:
     show(*(f"{name:{width}}  {value}" for name, value in known.items() if value not in (None, "")))
 
 
-def predictions(answers: Sequence[Prediction], abstain: float) -> None:
-    """Pictures one after the other: the answer, its reasons, its cost."""
-    for each in answers:
-        shown = plain_table("Class", "Confidence at the picture", "Robustness", title=f"{each.picture}, seen by {each.model}")
-        for line in each.classes[:SHOWN]:
-            robustness = f"{'' if line.exact else 'below '}{line.robustness:.3f}"
-            shown.add_row(escape(line.name), f"{line.confidence:.3f}", robustness)
-        show(shown, *reasons(each, abstain), "")
+def prediction(found: Prediction, abstain: float) -> None:
+    """A picture: the answer, its reasons, its cost."""
+    shown = plain_table(f"Class ({min(SHOWN, len(found.classes))} of {len(found.classes)})", "Confidence", "Robustness")
+    for line in found.classes[:SHOWN]:
+        robustness = "not searched" if line.robustness is None else f"{'' if line.exact else 'below '}{line.robustness:.3f}"
+        shown.add_row(escape(safe(line.name)), f"{line.confidence:.3f}", robustness)
+    show(f"{found.picture}, seen by {found.model}", shown, *reasons(found, abstain), "")
+
+
+def legend() -> None:
+    """What the columns mean, and how far to trust them."""
+    show(
+        "Confidence: of the model, at the picture. Robustness: what remains of it in the worst place near a class's best point.",
+        "The margin ranks answers and is no probability: choose a threshold on pictures of your own.",
+        "Whatever a picture shows, the answer is one of the classes that the model knows.",
+    )
 
 
 def reasons(found: Prediction, abstain: float) -> list[str]:
     """The answer in words."""
-    agrees = "as the model alone" if found.answer == found.standard else f"where the model alone says {found.standard}"
+    agrees = "as the model alone" if not found.changed else f"where the model alone says {found.standard}"
     answer = f"DRQ: {found.answer}, {agrees}. Margin over the second class: {found.margin:.3f}."
     if found.radius is None:
         answer = f"No region to explore was found, so the model alone answers: {found.standard}."
     if found.margin < abstain:
-        answer = f"No answer: the margin {found.margin:.3f} is below {abstain:g}. ({answer})"
+        answer = f"No answer: the margin {found.margin:.3f} is below {abstain:g}. The best guess is {found.answer}."
     region = "" if found.radius is None else f" Explored: {found.norm} within {found.radius:.3g}."
     return [answer, f"Cost: {found.passes} passes of the model, {found.seconds:.1f} s.{region}"]
 

@@ -1,8 +1,10 @@
 """Classifiers by name: what is in the box, what comes from files, and what is refused."""
 
 import copy
+import os
 import pickle
 import warnings
+import zipfile
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from drq.models.architectures import architecture
 from drq.models.trained import PACKAGE, STORED
 
 SMALL = PACKAGE / "cifar10-small.safetensors"
+MEASURED = [1.637, 0.343, 3.882, 0.117, -2.91, -0.289, 1.242, -2.716, -1.024, -0.288]
 
 
 @pytest.fixture
@@ -52,6 +55,28 @@ class TestInTheBox:
         assert not any(each.requires_grad for each in model.parameters())
         assert drq.DRQ(model, **model.card.explored).norm == drq.Linf()
 
+    def test_the_network_computes_what_it_was_measured_for(self):
+        """Its logits on a pattern, as they were when its accuracy was measured: normalisation, activation, padding, names."""
+        row = torch.linspace(0, 6.28, 32)
+        x = torch.stack([(row[:, None] + k * row).sin() * 0.4 + 0.5 for k in range(3)])[None]
+        model = drq.load_model("cifar10-small")
+        with torch.no_grad():
+            torch.testing.assert_close(model(x)[0], torch.tensor(MEASURED), rtol=0, atol=2e-3)
+        assert " ".join(model.card.classes) == "airplane automobile bird cat deer dog frog horse ship truck"
+
+    @pytest.mark.parametrize(
+        ("name", "norm", "radius"),
+        [
+            ("cifar10-small", "linf", 8 / 255),
+            ("cifar10-linf", "linf", 8 / 255),
+            ("cifar10-l2", "l2", 0.5),
+            ("cifar10-augment", None, None),
+            ("cifar10-plain", None, None),
+        ],
+    )
+    def test_cards_name_the_training(self, name, norm, radius):
+        assert (STORED[name].card.norm, STORED[name].card.radius) == (norm, radius)
+
     def test_what_drq_explores_is_twice_the_training_radius(self):
         assert drq.load_model("cifar10-small").card.explored == {"norm": "linf", "radius": 16 / 255}
         assert Card("plain").explored == {}
@@ -70,6 +95,12 @@ class TestInTheBox:
         drq.load_model("cifar10-small")
         drq.models.denoiser()
         assert torch.equal(torch.get_rng_state(), before)
+
+
+def umask() -> int:
+    present = os.umask(0)
+    os.umask(present)
+    return present
 
 
 class TestFiles:
@@ -104,6 +135,27 @@ class TestFiles:
             torch.testing.assert_close(second(x), first(x))
             torch.testing.assert_close(third(x), first(x))
 
+    def test_what_is_given_goes_before_what_the_file_says(self):
+        path = f"file:{SMALL}"
+        assert drq.load_model(f"{path}?radius=4/255").card.explored == {"norm": "linf", "radius": pytest.approx(8 / 255)}
+        assert drq.load_model(f"{path}?norm=l2").card.explored == {}  # the radius is one of linf
+        assert drq.load_model(path, mean=(0.5,) * 3).mean.flatten().tolist() == [0.5] * 3
+
+    def test_a_saved_classifier_keeps_its_normalisation(self, folder):
+        model, x = drq.load_model("cifar10-small"), torch.rand(1, 3, 32, 32)
+        torch.save(model.state_dict(), folder / "mine.pt")
+        again = drq.load_model("file:mine.pt?arch=wrn_28_2_swish&classes=10")
+        torch.testing.assert_close(again(x), model(x), rtol=1e-4, atol=1e-4)
+
+    def test_a_file_without_a_normalisation_is_remarked_upon(self, net, folder, caplog):
+        save_file(net.state_dict(), folder / "bare.safetensors")
+        drq.load_model("file:bare.safetensors?arch=wrn_28_2_swish&classes=10")
+        assert "says nothing of a normalisation" in caplog.text
+
+    def test_written_files_can_be_read_by_others(self, net, folder):
+        weights.write(net, folder / "mine.safetensors")
+        assert (folder / "mine.safetensors").stat().st_mode & 0o777 == 0o666 & ~umask()
+
     def test_the_trained_models_are_found_by_name(self, folder):
         torch.manual_seed(0)
         net = architecture("preact_resnet18").build(10).eval()
@@ -125,6 +177,19 @@ FAULTS = {
     "no flag": ("timm:resnet18?pretrained=maybe", {}, "be 1 or 0"),
     "unknown option": ("file:bare.safetensors?architecture=x", {}, "options must be among arch, classes"),
     "option of a model without": ("cifar10-small", {"classes": 3}, "options must be among sha256, got classes"),
+    "no option of digits": ("digits", {"recipe": 3}, "options must be left out, got recipe"),
+    "an option twice": ("file:bare.safetensors?arch=a&arch=b", {}, "have every option once"),
+    "its own argument": ("denoised:cifar10-small?name=x", {}, "have every option once, and itself none"),
+    "denoised twice": ("denoised:denoised:cifar10-small", {}, "be denoised once"),
+    "denoised digits": ("denoised:digits", {}, "be of a model of colour images"),
+    "several radii": ("file:bare.safetensors?radius=1,2", {}, "be one number"),
+    "odd number": ("file:bare.safetensors?classes=\u00b2", {}, "classes must be a whole number"),
+    "long name": ("file:" + "x" * 300, {}, "lead to files that can be read"),
+    "whole numbers": ("file:int.safetensors?arch=wrn_28_2_swish&classes=10", {}, "must be floats, got torch.int8"),
+    "a name twice": ("file:twice.pt?arch=wrn_28_2_swish&classes=10", {}, "name every weight once"),
+    "expanded": ("file:expanded.pt?arch=wrn_28_2_swish&classes=10", {}, "be named tensors"),
+    "bomb": ("file:bomb.pt?arch=wrn_28_2_swish&classes=10", {}, "hold no more than its own size"),
+    "a page": ("file:page.pt?arch=wrn_28_2_swish&classes=10", {}, "be a file of torch.save"),
     "another checksum": ("file:bare.safetensors?sha256=0123", {}, "have the sha256 0123"),
     "truncated": ("file:truncated.safetensors?arch=wrn_28_2_swish&classes=10", {}, "be a whole safetensors file"),
     "truncated pickle": ("file:truncated.pt?arch=wrn_28_2_swish&classes=10", {}, "be a whole file of torch.save"),
@@ -166,6 +231,12 @@ def faulty(tmp_path_factory, net):
     torch.save({"state_dict": Evil()}, folder / "code.pt")
     torch.save(net, folder / "model.pt")
     torch.save([1, 2], folder / "list.pt")
+    save_file({name: each.to(torch.int8) for name, each in state.items()}, folder / "int.safetensors")
+    torch.save({f"module.{name}": each for name, each in state.items()} | {"fc.bias": state["fc.bias"]}, folder / "twice.pt")
+    torch.save({"fc.bias": torch.zeros(1).expand(10**11)}, folder / "expanded.pt")
+    with zipfile.ZipFile(folder / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data/0", bytes(2**24))
+    (folder / "page.pt").write_text("<!DOCTYPE html><html>not found</html>")
     (folder / "empty.pt").touch()
     return folder
 
@@ -206,22 +277,49 @@ class TestRange:
             warnings.simplefilter("error")
             self.model()(x)
 
-    def test_later_batches_are_looked_at_now_and_then(self):
+    @pytest.mark.parametrize("before", [0, 2, 4])
+    def test_later_batches_are_looked_at_too(self, before):
         model = self.model()
-        for _ in range(3):
+        for _ in range(before):
             model(torch.rand(1, 3, 4, 4))
         with pytest.warns(WrongRange):
-            model(torch.full((1, 3, 4, 4), 200.0))  # the fourth call
+            model(torch.full((1, 3, 4, 4), 200.0))
 
-    def test_channels_last_is_refused(self):
-        with pytest.raises(drq.InputError, match=r"permute\(0, 3, 1, 2\)"):
-            self.model()(torch.rand(2, 4, 4, 3))
+    @pytest.mark.parametrize(
+        ("x", "words"),
+        [
+            (torch.rand(2, 4, 4, 3), "permute(0, 3, 1, 2)"),
+            (torch.rand(3, 4, 4), "x[None] adds the batch"),
+            (torch.rand(2, 1, 4, 4), "mean and std have 3 values, one a channel"),
+            (torch.ones(2, 3, 4, 4, dtype=torch.uint8), "x.float() / 255"),
+        ],
+        ids=["channels last", "no batch", "grey", "bytes"],
+    )
+    def test_what_are_no_images_is_refused_at_every_call(self, x, words):
+        model = self.model()
+        for _ in range(4):
+            refused(model, x, words=[words])
+
+    @pytest.mark.parametrize(
+        ("mean", "std"),
+        [([0.5], None), ([0.5], [0.5, 0.5]), ([0.5], [0.0]), ([0.5], [-1.0]), ([float("nan")], [1.0]), ([0.5], [float("inf")])],
+    )
+    def test_a_normalisation_must_make_sense(self, mean, std):
+        refused(Classifier, nn.Flatten(), Card("mine"), mean, std, words=["mean and std must be given together"])
+
+    @pytest.mark.parametrize("wrong", [{"norm": "l7"}, {"radius": 0}, {"radius": float("nan")}, {"view": "square"}], ids=str)
+    def test_a_card_must_make_sense(self, wrong):
+        refused(Card, "mine", words=[next(iter(wrong))], **wrong)
 
     def test_the_precision_of_the_input_is_kept(self):
         assert self.model()(torch.rand(1, 3, 4, 4, dtype=torch.float64)).dtype == torch.float64
 
-    def test_the_normalisation_is_no_part_of_the_state(self):
-        assert self.model().state_dict() == {}
+    def test_the_darkest_pictures_are_not_warned_of(self):
+        x = torch.zeros(1, 3, 4, 4)
+        x[0, 0, 0, 0] = 1 / 255
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.model()(x)
 
 
 class TestDenoiser:

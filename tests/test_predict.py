@@ -119,6 +119,8 @@ def test_one_bad_picture_stops_no_other(picture, command, tmp_path):
     status, output, errors = command(str(tmp_path / "broken.jpg"), picture(100), "--model", MODEL)
     assert status == 2
     assert "DRQ: grey, as the model alone." in output
+    _, output, _ = command(str(tmp_path / "broken.jpg"), picture(100), "--model", MODEL, "--json")
+    assert [*json.loads(output)[0]] == ["picture", "error"]
     assert re.fullmatch(r"drq: path must hold a picture [^\n]*\n", errors)
 
 
@@ -126,13 +128,31 @@ def test_what_is_printed(picture, command):
     status, output, errors = command(picture(100), "--model", MODEL)
     assert (status, errors) == (0, "")
     assert "seen by stripes" in output
+    assert "Class (3 of 3)" in output
     assert re.search(r"grey +0\.\d{3} +0\.\d{3}", output)
+    assert "is no probability" in output
     assert re.search(r"Cost: \d+ passes of the model, \d+\.\d s\. Explored: linf within 0\.1\.", output)
+
+
+def test_classes_that_were_not_searched_are_named_so(picture, command):
+    arguments = [picture(120), "--classes", "2"]
+    _, output, _ = command(*arguments)
+    assert output.count("not searched") == 3  # of the five that are shown
+    (found,) = json.loads(command(*arguments, "--json")[1])
+    assert [each["robustness"] is None for each in found["classes"]] == [False] * 2 + [True] * 8
+
+
+def test_names_are_no_markup_and_no_commands(picture, command):
+    name = "p[bold]x\x1b[31m.png"
+    status, output, _ = command(picture(100, name), "--model", MODEL)
+    assert status == 0
+    assert "p[bold]x?[31m.png" in output
 
 
 def test_abstention(picture, command):
     _, output, _ = command(picture(100), "--model", MODEL, "--abstain", "0.999")
     assert "No answer: the margin" in output
+    assert "The best guess is grey." in output
     status, output, _ = command(picture(100), "--model", MODEL, "--abstain", "0.999", "--json")
     assert status == 0
     (found,) = json.loads(output)
@@ -154,7 +174,8 @@ MISTAKES = {
     ("--model", "cifar10-smal"): "did you mean cifar10-small",
     ("--model", MODEL, "--norm", "l3"): "norm must be one of",
     ("--model", MODEL, "--radius", "-1"): "radius must",
-    ("--model", MODEL, "--classes", "0"): "classes must",
+    ("--model", MODEL, "--classes", "1"): "classes must be at least 2",
+    ("--model", MODEL, "--device", "meta"): "device must be one that computes",
     ("--model", MODEL, "--abstain", "nan"): "abstain must",
     ("--model", MODEL, "--device", "toaster"): "device must be one that this machine has, got 'toaster'",
     ("--model", "python:test_predict:silent_model"): "say what pictures it takes",

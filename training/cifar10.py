@@ -43,9 +43,12 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="file to write instead of the one that drq.load_model reads")
     given = parser.parse_args()
-    recipe = replace(RECIPES[given.name], seed=given.seed, epochs=given.epochs or RECIPES[given.name].epochs)
-    name = f"cifar10-{given.name}"
-    out = given.out or (BOX if given.name == "small" else models_folder() / f"{name}.safetensors")
+    recipe, name = replace(RECIPES[given.name], seed=given.seed), f"cifar10-{given.name}"
+    out = BOX if given.name == "small" else models_folder() / f"{name}.safetensors"
+    if given.epochs is not None:  # a trial takes no model's place
+        recipe, out = replace(recipe, epochs=given.epochs), models_folder() / f"{name}-trial.safetensors"
+    out = given.out or out
+    out.parent.mkdir(parents=True, exist_ok=True)  # before the work, not after it
 
     torch.manual_seed(recipe.seed)
     torch.backends.cudnn.benchmark = True  # the shapes never change

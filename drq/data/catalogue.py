@@ -150,7 +150,9 @@ def list() -> builtins.list[Entry]:
 def _entry(kind: Kind) -> Entry:
     if kind.origin is not None:
         place = data_folder() / kind.origin.folders[0]
-        return Entry(kind.pattern, kind.summary, str(place), kind.origin.find(*kind.needed) is not None)
+        clean = KINDS.get(kind.pattern.split("-c/")[0], kind)  # what a corruption can be made of
+        present = any(each.origin is not None and each.origin.find(*each.needed) for each in (kind, clean))
+        return Entry(kind.pattern, kind.summary, str(place), present)
     if kind.open is load_digits:
         return Entry(kind.pattern, kind.summary, "scikit-learn", find_spec("sklearn") is not None)
     return Entry(kind.pattern, kind.summary, str(data_folder() / "NAME"), True)

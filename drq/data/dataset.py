@@ -73,6 +73,10 @@ class Data(Dataset[tuple[Tensor, int]]):
 
     def batch(self, indices: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
         """Images (N, ...) and labels (N,) at these positions."""
+        if isinstance(indices, Tensor):
+            whole = indices.dim() == 1 and indices.dtype != torch.bool and not indices.is_floating_point()
+            got = f"{indices.dtype} of shape {tuple(indices.shape)}"
+            require(whole, "indices", "be whole numbers (N,)", got, "mask.nonzero()[:, 0] has those of a mask")
         positions = [index(each) for each in (indices.tolist() if isinstance(indices, Tensor) else indices)]
         require(len(positions) > 0, "indices", "name at least one image", "none", "leave empty batches out")
         for each in positions:
@@ -170,7 +174,10 @@ class Within:
     def read(self, positions: list[int]) -> tuple[Tensor, Tensor]:
         """The same images, with other labels."""
         x, y = self.reader.read(positions)
-        return x, torch.searchsorted(torch.tensor(self.subset), y)
+        subset = torch.tensor(self.subset)
+        place = torch.searchsorted(subset, y).clamp(max=len(subset) - 1)
+        require(bool((subset[place] == y).all()), "labels", "be in the subset", y.tolist(), "the subset must be sorted and whole")
+        return x, place
 
     @property
     def sha256(self) -> str | None:

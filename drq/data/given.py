@@ -59,7 +59,7 @@ def image(x: object, where: str, view: View | None = None) -> Tensor:
     assert isinstance(x, Tensor)
     known = x.dtype == torch.uint8 or x.is_floating_point()
     require(known, where, "have an image of floats in [0, 1] or of 8-bit values", x.dtype, "x.float() / 255 for 8-bit values")
-    backwards = x.dtype == torch.uint8 and x.dim() == 3 and x.shape[-1] in (1, 3) and x.shape[0] not in (1, 3)
+    backwards = x.dim() == 3 and x.shape[-1] in (1, 3) and x.shape[0] not in (1, 3)
     shape = f"shape {tuple(x.shape)}"
     fits = x.dim() > 0 and not backwards
     require(fits, where, "have an image (C, H, W), channels first", shape, "x.permute(2, 0, 1) puts the channels first")

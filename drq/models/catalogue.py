@@ -6,8 +6,10 @@ import builtins
 import difflib
 import importlib.util
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,8 @@ from drq.models import digits, libraries, robustbench, trained, weights
 from drq.models.classifier import Card, Classifier
 from drq.models.dncnn import Denoised
 from drq.models.stored import NONE, Normalisation, Stored
+
+logger = logging.getLogger("drq")
 
 
 def load(name: str, **options: Any) -> nn.Module:
@@ -38,7 +42,7 @@ def load(name: str, **options: Any) -> nn.Module:
     """
     require(isinstance(name, str) and name != "", "name", "be the name of a model", repr(name), "drq models lists them")
     given, _, query = name.partition("?")
-    options = {key: READ.get(key, str)(value) for key, value in parse_qsl(query, keep_blank_values=True)} | options
+    options = _options(query) | options
     kind, colon, rest = given.partition(":")
     loader = SOURCES.get(kind) if colon else NAMED.get(given)
     if loader is None:
@@ -47,19 +51,33 @@ def load(name: str, **options: Any) -> nn.Module:
         remedy = f"did you mean {near[0]}?" if near else "drq models says more on each"
         raise InputError(f"name must be one of {', '.join(known)}, got {name!r}: {remedy}")
     require(not colon or rest != "", "name", f"go on behind {kind}:", repr(name), "drq models shows an example of each")
-    _check_options(loader, options, given, first=1 if colon else 0)
-    return loader(rest, **options) if colon else loader(**options)
+    options = _checked(loader, options, given, first=1 if colon else 0)
+    try:
+        return loader(rest, **options) if colon else loader(**options)
+    except OSError as error:
+        raise InputError(f"name must lead to files that can be read, got {name[:200]!r} ({error.strerror}): check it") from error
 
 
-def _check_options(loader: Callable[..., Any], options: Mapping[str, Any], name: str, first: int) -> None:
-    """A word that a loader does not know is most likely misspelt."""
+def _options(query: str) -> dict[str, Any]:
+    """What stands behind the question mark, each thing once."""
+    pairs = parse_qsl(query, keep_blank_values=True)
+    found = {key: READ.get(key, str)(value) for key, value in pairs}
+    once = len(found) == len(pairs) and "name" not in found
+    require(once, "name", "have every option once, and itself none", repr(query), "remove one of the two")
+    return found
+
+
+def _checked(loader: Callable[..., Any], options: Mapping[str, Any], name: str, first: int) -> dict[str, Any]:
+    """What a loader is told. A word that it does not know is most likely misspelt; leave to download is given to all."""
     parameters = inspect.signature(loader).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return
+        return dict(options)
     known = [each.name for each in parameters][first:]
+    options = {key: value for key, value in options.items() if key in known or key != "download"}
     unknown = [option for option in options if option not in known]
     rule = f"be among {', '.join(known)}" if known else "be left out"
     require(not unknown, "options", rule, ", ".join(unknown), f"{name} takes no others")
+    return options
 
 
 def load_file(
@@ -85,37 +103,57 @@ def load_file(
         sha256: that the file must have.
     """
     found = weights.read(Path(path) if Path(path).exists() else models_folder() / path, sha256)
-    said: dict[str, Any] = {key: READ.get(key, str)(value) for key, value in found.about.items()}
-    arch, classes = arch or said.get("architecture"), classes or said.get("classes")
-    if arch is None or classes is None:
+    given = {"architecture": arch, "classes": classes, "mean": mean, "std": std, "norm": norm, "radius": radius}
+    said: dict[str, Any] = {
+        key: READ.get(key, str)(found.about[key]) for key, value in given.items() if value is None and key in found.about
+    }
+    said |= {key: _held(found, key) for key in ("mean", "std") if given[key] is None and key in found.tensors}
+    if norm is not None:
+        said.pop("radius", None)  # that of another norm says nothing
+    told = said | {key: value for key, value in given.items() if value is not None}
+    if "architecture" not in told or "classes" not in told:
         rule = "be given where the file does not say them"
         raise InputError(f"arch and classes must {rule}, got none: as in file:{path}?arch=preact_resnet18&classes=10")
-    channels = Normalisation(mean or said.get("mean") or NONE.mean, std or said.get("std") or NONE.std)
-    summary = said.get("training", f"{arch} from a file")
-    card = Card(f"file:{path}", summary, norm=norm or said.get("norm"), radius=radius or said.get("radius"))
-    return Stored(arch, classes, card, channels).classifier(found)
+    if "mean" not in told:
+        logger.warning("file:%s says nothing of a normalisation, so images reach it as they are; else pass mean= and std=", path)
+    channels = Normalisation(told.get("mean", NONE.mean), told.get("std", NONE.std))
+    summary = found.about.get("training", f"{told['architecture']} from a file")
+    card = Card(f"file:{path}", summary, norm=told.get("norm"), radius=told.get("radius"))
+    return Stored(told["architecture"], told["classes"], card, channels).classifier(found)
 
 
-def load_denoised(name: str, **options: Any) -> Classifier:
+def _held(found: weights.Weights, name: str) -> tuple[float, ...]:
+    """The mean or the standard deviation that a :class:`Classifier` keeps with its weights."""
+    return tuple(round(float(each), 6) for each in found.tensors[name].flatten()[:8])
+
+
+def load_denoised(name: str, /, **options: Any) -> Classifier:
     """Another model behind the denoiser that comes with the package."""
+    require(not name.startswith("denoised:"), "name", "be denoised once", repr(name[:60]), "remove one of the two")
     model = load(name, **options)
     card = getattr(model, "card", Card(name))
+    colour = card.view is None or card.view.channels == 3
+    require(colour, "name", "be of a model of colour images", repr(name), "the denoiser was trained on CIFAR-10")
     return Classifier(Denoised(trained.denoiser(), model), replace(card, name=f"denoised:{name}")).eval()
 
 
 def _numbers(text: str) -> tuple[float, ...]:
     try:
-        return tuple(float(each) for each in text.split(","))
-    except ValueError as error:
-        raise InputError(f"an option must be numbers with commas between them, got {text!r}: as in mean=0.5,0.5,0.5") from error
+        return tuple(float(Fraction(each)) for each in text.split(","))
+    except (ValueError, ZeroDivisionError) as error:
+        remedy = "as in mean=0.5,0.5,0.5 or radius=8/255"
+        raise InputError(f"an option must be numbers with commas between them, got {text!r}: {remedy}") from error
 
 
 def _number(text: str) -> float:
-    return _numbers(text)[0]
+    numbers = _numbers(text)
+    require(len(numbers) == 1, "radius", "be one number", repr(text), "as in radius=0.5")
+    return numbers[0]
 
 
 def _count(text: str) -> int:
-    require(text.isdigit(), "classes", "be a whole number", repr(text), "as in classes=10")
+    whole = text.isascii() and text.isdecimal() and len(text) < 10
+    require(whole, "classes", "be a whole number", repr(text), "as in classes=10")
     return int(text)
 
 
@@ -127,7 +165,7 @@ def _flag(text: str) -> bool:
 
 READ = {"classes": _count, "mean": _numbers, "std": _numbers, "radius": _number, "download": _flag, "pretrained": _flag}
 NAMED: Mapping[str, Callable[..., nn.Module]] = {
-    "digits": digits.classifier,
+    "digits": lambda: digits.classifier(),
     **{name: partial(trained.load, name) for name in trained.STORED},
 }
 SOURCES: Mapping[str, Callable[..., nn.Module]] = {
@@ -160,8 +198,8 @@ def list() -> builtins.list[Entry]:
         Entry(f"robustbench:{name}", each.card.summary, (models_folder() / f"{name}.pt").is_file())
         for name, each in robustbench.PUBLISHED.items()
     ]
-    sources = [Entry(name, summary, _installed(name)) for name, summary in EXAMPLES.items()]
-    return [Entry("digits", digits.SUMMARY, _installed("sklearn:")), *stored, *published, *sources]
+    sources = [Entry(name, summary, name.startswith(OURS)) for name, summary in EXAMPLES.items()]
+    return [Entry("digits", digits.SUMMARY, importlib.util.find_spec("sklearn") is not None), *stored, *published, *sources]
 
 
 EXAMPLES = {
@@ -172,9 +210,4 @@ EXAMPLES = {
     "python:package.module:factory": "what a function of yours returns",
     "denoised:cifar10-small": "a CIFAR-10 model behind the paper's denoiser",
 }
-PACKAGES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers", "sklearn": "sklearn"}
-
-
-def _installed(name: str) -> bool:
-    package = PACKAGES.get(name.partition(":")[0])
-    return package is None or importlib.util.find_spec(package) is not None
+OURS = ("file:", "python:", "denoised:")  # the others need their library, and mostly a download

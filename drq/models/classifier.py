@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +28,14 @@ class Card:
     norm: str | None = None  # of the adversarial training, where there was one
     radius: float | None = None
     sha256: str | None = None  # of the file of its weights, where there is one
+
+    def __post_init__(self) -> None:
+        known = self.norm in (None, "l1", "l2", "linf")
+        require(known, "norm", "be None, l1, l2 or linf", repr(self.norm), "None for a model without adversarial training")
+        above = self.radius is None or (isinstance(self.radius, int | float) and 0 < self.radius < math.inf)
+        require(above, "radius", "be None or a number above 0", repr(self.radius), "None where there was no attack in training")
+        seen = self.view is None or isinstance(self.view, View)
+        require(seen, "view", "be None or a View", repr(self.view), "drq.models.View(224, 224) is usual for ImageNet")
 
     @property
     def explored(self) -> dict[str, Any]:
@@ -65,22 +74,40 @@ class Classifier(Wrapper):
         self.card = card
         self.channels = None if mean is None else len(mean)
         self.calls = 0
+        _check_normalisation(mean, std)
         for name, values in {"mean": mean or [0.0], "std": std or [1.0]}.items():
-            self.register_buffer(name, torch.tensor(values, dtype=torch.float32).view(-1, 1, 1), persistent=False)
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32).view(-1, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
+        self._check_shape(x)
         self.calls += 1
-        if self.calls & (self.calls - 1) == 0 and not _recorded(x):
-            self._check(x)  # at call 1, 2, 4, 8, ...: to look at every batch would make a GPU wait for the answer
+        rare = self.calls & (self.calls - 1) == 0  # call 1, 2, 4, 8, ...: to look at every batch would make a GPU wait
+        if (rare or not x.is_cuda) and not _recorded(x):
+            self._check_values(x)
         logits: Tensor = self.model((x - self.mean.to(x)) / self.std.to(x))
         return logits
 
-    def _check(self, x: Tensor) -> None:
+    def _check_shape(self, x: Tensor) -> None:
         fits = x.dim() == 4 and x.shape[1] == (self.channels or x.shape[1])
-        rule = f"be images (N, {self.channels or 'C'}, H, W), channels first"
-        require(fits, "x", rule, f"shape {tuple(x.shape)}", "x.permute(0, 3, 1, 2) puts the channels first")
+        remedy = "x[None] adds the batch to a single image"
+        if x.dim() == 4:
+            remedy = f"mean and std have {self.channels} values, one a channel"
+        if x.dim() == 4 and x.shape[3] == self.channels:
+            remedy = "x.permute(0, 3, 1, 2) puts the channels first"
+        require(fits, "x", f"be images (N, {self.channels or 'C'}, H, W)", f"shape {tuple(x.shape)}", remedy)
+        require(x.is_floating_point(), "x", "be floats in [0, 1]", x.dtype, "x.float() / 255 for 8-bit values")
+
+    def _check_values(self, x: Tensor) -> None:
         if mistake := likely_mistake(x):
-            warnings.warn(f"{self.card.name} takes images in [0, 1], {mistake}", WrongRange, stacklevel=3)
+            warnings.warn(f"{self.card.name} takes images in [0, 1], {mistake}", WrongRange, stacklevel=5)
+
+
+def _check_normalisation(mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
+    given = f"mean {mean}, std {std}"
+    rule, remedy = "be given together, with one number a channel, std above 0", "as in mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5]"
+    fits = (mean is None) == (std is None) and len(mean or ()) == len(std or ())
+    fits = fits and all(map(math.isfinite, [*(mean or ()), *(std or ())])) and all(each > 0 for each in std or ())
+    require(fits, "mean and std", rule, given, remedy)
 
 
 def _recorded(x: Tensor) -> bool:
@@ -104,6 +131,6 @@ def likely_mistake(x: Tensor) -> str | None:
         return f"{found}: divide them by 255"
     if high > 1 + 1e-3:
         return f"{found}: clip them, as after a resize that overshoots"
-    if 0 < high <= 1 / 255 + 1e-6:
+    if 0 < high <= 1 / 255 + 1e-6 and len(torch.unique(x.detach())) > 2:  # the darkest pictures have 0 and 1/255 only
         return f"{found}: they look divided by 255 twice"
     return None

@@ -25,7 +25,7 @@ OF_THE_HUB = ("revision", "token", "cache_dir")
 SQUASHED = 384  # from this size on, ConvNeXt's preprocessing takes the whole picture and not its centre
 
 
-def load_huggingface(name: str, *, download: bool = False, pretrained: bool = True, **options: Any) -> Classifier:
+def load_huggingface(name: str, /, *, download: bool = False, pretrained: bool = True, **options: Any) -> Classifier:
     """A classifier of the Hugging Face hub. Only safetensors are read, and no code of a repository is run.
 
     Args:

@@ -17,7 +17,7 @@ from drq.models.torchvision_models import load_torchvision
 __all__ = ["load_huggingface", "load_python", "load_timm", "load_torchvision"]
 
 
-def load_python(target: str, **options: Any) -> nn.Module:
+def load_python(target: str, /, **options: Any) -> nn.Module:
     """The model that a function makes, in evaluation mode and with its weights fixed.
 
     It takes whatever inputs it was made for: a :class:`~drq.models.classifier.Classifier` of images with a card, or any module.

@@ -80,7 +80,8 @@ def settled(model: Module) -> Module:
 
 def absent(name: str, what: str, place: object) -> InputError:
     """The error for a file that is not here, where nothing may be downloaded."""
-    return InputError(f"{name} must have {what} on this machine, got none in {place}: download=True (--download) fetches what is missing")
+    remedy = "download=True (--download) fetches what is missing"
+    return InputError(f"{name} must have {what} on this machine, got none in {place}: {remedy}")
 
 
 def undelivered(name: str, source: str, error: BaseException) -> InputError:

@@ -17,7 +17,7 @@ from drq.models.weights import pickled
 SAFE = "model.safetensors"
 
 
-def load_timm(name: str, *, download: bool = False, pretrained: bool = True, **options: Any) -> Classifier:
+def load_timm(name: str, /, *, download: bool = False, pretrained: bool = True, **options: Any) -> Classifier:
     """A classifier of timm.
 
     Args:

@@ -15,7 +15,7 @@ from drq.models.weights import pickled
 
 
 def load_torchvision(
-    name: str, *, download: bool = False, pretrained: bool = True, weights: str | Enum = "DEFAULT", **options: Any
+    name: str, /, *, download: bool = False, pretrained: bool = True, weights: str | Enum = "DEFAULT", **options: Any
 ) -> Classifier:
     """A classifier of torchvision.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import re
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -41,12 +42,14 @@ def read(path: Path, sha256: str | None = None) -> Weights:
     require(path.is_file(), "weights", "be a file", path, "check the name, or set DRQ_MODELS to the folder that has it")
     found = digest(path)
     rule = f"have the sha256 {sha256}"
-    require(sha256 in (None, found), str(path), rule, found, "it was changed on its way; fetch it again")
+    require(sha256 is None or sha256.lower() == found, str(path), rule, found, "it was changed on its way; fetch it again")
     tensors, about = _safetensors(path) if path.suffix == ".safetensors" else (dict(pickled(path)), {})
     intact = CHECKSUM not in about or about[CHECKSUM] == contents(tensors)
     require(intact, str(path), f"hold the weights with the checksum {about.get(CHECKSUM)}", "others", "fetch it again")
     for name, tensor in tensors.items():
-        finite = not tensor.is_floating_point() or bool(tensor.isfinite().all())
+        count = name.endswith("num_batches_tracked")
+        require(tensor.is_floating_point() or count, f"{name} in {path}", "be floats", tensor.dtype, "convert them first")
+        finite = bool(tensor.float().isfinite().all())
         require(finite, f"{name} in {path}", "be finite", "NaN or infinity", "the training failed or the file is damaged")
     return Weights(tensors, about, path, found)
 
@@ -62,30 +65,45 @@ def _safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def pickled(path: Path) -> dict[str, Tensor]:
     """The named tensors in a file of ``torch.save``, read as data."""
+    _check_size(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        remedy = "it could run code as it is read; write it as safetensors where it comes from"
-        raise InputError(f"weights must be tensors and nothing else, got {path} ({_wanted(error)}): {remedy}") from error
+        asked = re.search(r"GLOBAL (\S+)", str(error))
+        if asked is None:
+            raise InputError(f"weights must be a file of torch.save, got {path} ({_line(error)}): {AGAIN}") from error
+        reason, remedy = f"it asks for {asked[1]}", "it could run code as it is read; save model.state_dict()"
+        raise InputError(f"weights must be tensors and nothing else, got {path} ({reason}): {remedy}") from error
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise InputError(f"weights must be a whole file of torch.save, got {path} ({_line(error)}): {AGAIN}") from error
     for key in ("state_dict", "model_state_dict", "model"):  # where checkpoints keep them beside other things
         if isinstance(content, dict) and isinstance(content.get(key), Mapping):
             content = content[key]
-    named = isinstance(content, Mapping) and len(content) > 0 and all(isinstance(each, Tensor) for each in content.values())
+    named = isinstance(content, Mapping) and len(content) > 0 and all(map(_is_weight, content.keys(), content.values()))
     require(named, "weights", "be named tensors", f"{path} ({type(content).__name__})", "save model.state_dict()")
     tensors: dict[str, Tensor] = content  # itself, since a state dict carries more than its items
     return tensors
 
 
+def _check_size(path: Path) -> None:
+    """``torch.save`` does not compress: what grows as it is read was made to fill the memory."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            size = sum(each.file_size for each in archive.infolist())
+        rule = "hold no more than its own size"
+        require(size <= 1.5 * path.stat().st_size + 2**20, str(path), rule, f"{size:,} bytes", "it was tampered with")
+
+
+def _is_weight(name: object, value: object) -> bool:
+    """A plain tensor with values of its own, under a name."""
+    if not isinstance(name, str) or not isinstance(value, Tensor):
+        return False
+    plain = value.layout == torch.strided and not value.is_quantized and not value.is_meta
+    return plain and value.untyped_storage().nbytes() >= value.numel() * value.element_size()
+
+
 def _line(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:120]
-
-
-def _wanted(error: Exception) -> str:
-    """What a refused pickle asked for, out of torch's long message."""
-    asked = re.search(r"GLOBAL (\S+)", str(error))
-    return f"it asks for {asked[1]}" if asked else _line(error)
 
 
 def fill(model: nn.Module, weights: Weights, rename: Callable[[str], str] = str) -> None:
@@ -97,6 +115,7 @@ def fill(model: nn.Module, weights: Weights, rename: Callable[[str], str] = str)
     expected = model.state_dict()
     given = {rename(_bare(name, expected)): tensor for name, tensor in weights.tensors.items()}
     counters = {name for name in expected if name.endswith("num_batches_tracked")}  # play no part after training
+    require(len(given) == len(weights.tensors), str(weights.path), "name every weight once", "one twice", "remove one of the two")
     missing, unknown = expected.keys() - given.keys() - counters, given.keys() - expected.keys()
     if missing or unknown:
         faults = [f"{_some(names)} {what}" for names, what in ((missing, "missing"), (unknown, "unknown")) if names]
