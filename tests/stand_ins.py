@@ -261,8 +261,17 @@ class Transformers:
         self.missing: set[str] = set()
         self.mismatched: set[Any] = set()
         self.asked: dict[str, dict[str, Any]] = {}
+        self.verbosity, self.bars = 30, True
         self.module = module(
             "transformers",
+            logging=SimpleNamespace(
+                CRITICAL=50,
+                get_verbosity=lambda: self.verbosity,
+                set_verbosity=lambda level: setattr(self, "verbosity", level),
+                is_progress_bar_enabled=lambda: self.bars,
+                disable_progress_bar=lambda: setattr(self, "bars", False),
+                enable_progress_bar=lambda: setattr(self, "bars", True),
+            ),
             AutoConfig=SimpleNamespace(from_pretrained=self.config),
             AutoImageProcessor=SimpleNamespace(from_pretrained=self.image_processor),
             AutoModelForImageClassification=SimpleNamespace(from_pretrained=self.model, from_config=self.random),
@@ -284,6 +293,7 @@ class Transformers:
         self.asked["model"] = {"folder": folder, "trust": trust_remote_code, "local": local_files_only, "safe": use_safetensors}
         from safetensors.torch import load_file
 
+        self.asked["quiet"] = {"verbosity": self.verbosity, "bars": self.bars}
         model = Logits(config.num_labels)
         model.load_state_dict(load_file(folder / "model.safetensors"))
         return model.bfloat16(), {"missing_keys": self.missing, "mismatched_keys": self.mismatched, "unexpected_keys": {"old"}}

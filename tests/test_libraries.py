@@ -291,6 +291,8 @@ class TestHuggingFace:
         assert model.card.sha256 == digest(folder / "model.safetensors")
         assert not hub.calls
         safe = {"folder": folder, "trust": False, "local": True}
+        assert transformers.asked.pop("quiet") == {"verbosity": 50, "bars": False}  # its reports have many lines
+        assert (transformers.verbosity, transformers.bars) == (30, True)
         assert transformers.asked == {"config": safe, "processor": safe, "model": {**safe, "safe": True}}
 
     @pytest.mark.parametrize("download", [False, True])

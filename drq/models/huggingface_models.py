@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,28 @@ def load_huggingface(name: str, /, *, download: bool = False, pretrained: bool =
     transformers, title = imported("transformers"), f"hf:{name}"
     place = {key: options.pop(key) for key in OF_THE_HUB if key in options}
     folder = _folder(name, title, download, pretrained, place)
-    with building(title, options):
+    with building(title, options), _quiet(transformers):
         config, model, processor = _built(transformers, title, folder, pretrained, options)
     view, mean, std = preprocessing(title, processor)
     summary = f"{type(model).__name__} of Hugging Face" + ("" if pretrained else ", random weights")
     single = pretrained and (folder / SAFE).is_file()
     card = Card(title, summary, _class_names(config), view, sha256=digest(folder / SAFE) if single else None)
     return Classifier(FirstOutput(settled(model)), card, mean, std).eval()
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Without transformers' reports of many lines: what matters of them is an error of one."""
+    log = transformers.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity(log.CRITICAL)
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
 
 
 def _built(transformers: Any, title: str, folder: Path, pretrained: bool, options: Mapping[str, Any]) -> tuple[Any, Any, Any]:
