@@ -10,9 +10,10 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -175,11 +176,9 @@ def models(
         with redirect_stdout(sys.stderr):
             card = getattr(load(name), "card", None)
         facts = card.as_json() if isinstance(card, Card) else {"name": name}
-        typer.echo(json.dumps(facts, indent=2)) if as_json else terminal.facts(facts)
-    elif as_json:
-        typer.echo(json.dumps([entry._asdict() for entry in entries()], indent=2))
+        put(facts, as_json, terminal.facts)
     else:
-        terminal.presence("drq.load_model", entries())
+        put(entries(), as_json, partial(terminal.presence, "drq.load_model"))
 
 
 @app.command()
@@ -199,11 +198,9 @@ def data(
 
     if name is not None:
         facts = load(name, split, download=download).as_json()
-        typer.echo(json.dumps(facts, indent=2)) if as_json else terminal.facts(facts)
-    elif as_json:
-        typer.echo(json.dumps([entry._asdict() for entry in entries()], indent=2))
+        put(facts, as_json, terminal.facts)
     else:
-        terminal.presence("drq.load_data", entries())
+        put(entries(), as_json, partial(terminal.presence, "drq.load_data"))
 
 
 @app.command()
@@ -215,7 +212,12 @@ def threats(as_json: AsJson = False) -> None:
     from drq import terminal
     from drq.threats import list as entries
 
+    put(entries(), as_json, terminal.families)
+
+
+def put(found: Any, as_json: bool, show: Callable[[Any], None]) -> None:
+    """Facts, or a list of entries, for a program or for a person."""
     if as_json:
-        typer.echo(json.dumps([entry._asdict() for entry in entries()], indent=2))
+        typer.echo(json.dumps([entry._asdict() for entry in found] if isinstance(found, list) else found, indent=2))
     else:
-        terminal.families(entries())
+        show(found)

@@ -1,6 +1,12 @@
-"""The one exception for a caller's mistake, so that the command line can tell it from a bug."""
+"""The one exception for a caller's mistake, so that the command line can tell it from a bug; and words for usual mistakes."""
 
 from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 
 class InputError(ValueError):
@@ -16,3 +22,31 @@ def require(condition: bool, argument: str, rule: str, value: object, remedy: st
     """
     if not condition:
         raise InputError(f"{argument} must {rule}, got {value}: {remedy}")
+
+
+def one_line(error: BaseException, length: int = 200) -> str:
+    """What an exception says, short enough to stand inside another message."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
+def imported(name: str, purpose: str, remedy: str) -> Any:
+    """A module of an optional package; an error that names the remedy where it is missing."""
+    package = name.partition(".")[0]
+    try:
+        with warnings.catch_warnings():  # what these libraries use of each other is not the caller's business
+            warnings.simplefilter("ignore")
+            import_module(package)  # first: a part may be loaded though the whole is blocked
+            return import_module(name)
+    except Exception as error:  # beside another torch than it was built for, torchvision raises a RuntimeError
+        raise InputError(f"{package} must be installed for {purpose}, got '{one_line(error)}': {remedy}") from error
+
+
+def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
+    """A remedy for a name that nobody knows.
+
+    >>> nearest("resnet5", ["resnet50"], "check its spelling")
+    'did you mean resnet50?'
+    """
+    near = get_close_matches(name, [*names], 1)
+    return f"did you mean {near[0]}?" if near else otherwise

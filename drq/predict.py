@@ -44,10 +44,17 @@ class Prediction:
     seconds: float
     classes: tuple[Class, ...]  # the highest robustness first
 
+    def abstains(self, below: float) -> bool:
+        """Whether the margin is too small to answer."""
+        return self.margin < below
+
     def as_json(self, abstain: float = 0.0) -> dict[str, Any]:
         """Made of what JSON knows; the answer is None where the margin is below ``abstain``."""
-        answer = self.answer if self.margin >= abstain else None
-        return {**vars(self), "answer": answer, "classes": [each._asdict() for each in self.classes]}
+        return {
+            **vars(self),
+            "answer": None if self.abstains(abstain) else self.answer,
+            "classes": [each._asdict() for each in self.classes],
+        }
 
 
 class Predictor:

@@ -107,7 +107,7 @@ def reasons(found: Prediction, abstain: float) -> list[str]:
     answer = f"DRQ: {found.answer}, {agrees}. Margin over the second class: {found.margin:.3f}."
     if found.radius is None:
         answer = f"No region to explore was found, so the model alone answers: {found.standard}."
-    if found.margin < abstain:
+    if found.abstains(abstain):
         answer = f"No answer: the margin {found.margin:.3f} is below {abstain:g}. The best guess is {found.answer}."
     region = "" if found.radius is None else f" Explored: {found.norm} within {found.radius:.3g}."
     return [answer, f"Cost: {found.passes} passes of the model, {found.seconds:.1f} s.{region}"]

@@ -10,7 +10,7 @@ from torch import nn
 
 import drq
 from drq.models import DnCNN, weights
-from drq.models.trained import STORED
+from drq.models.trained import STORED, place
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
 import augmentation
@@ -101,7 +101,7 @@ def test_every_recipe_makes_what_the_package_loads():
 
 def test_the_file_in_the_box_was_made_by_its_recipe():
     """What it says of itself is what its recipe says today."""
-    about = weights.read(cifar10.BOX).about
+    about = weights.read(place("cifar10-small")).about
     expected = cifar10.about(cifar10.RECIPES["small"])
     assert {key: about[key] for key in expected} == expected
 

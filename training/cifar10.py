@@ -17,11 +17,12 @@ from loop import Recipe, train
 from torch import Tensor, nn
 
 import drq
-from drq.files import digest, models_folder
+from drq.files import digest
 from drq.models import weights
 from drq.models.architectures import architecture
 from drq.models.classifier import Card, Classifier
 from drq.models.stored import CIFAR10
+from drq.models.trained import place
 from drq.progress import Bar
 
 RECIPES = {
@@ -31,7 +32,6 @@ RECIPES = {
     "augment": Recipe("preact_resnet18", epochs=24, strong=True),
     "plain": Recipe("preact_resnet18", epochs=24),
 }
-BOX = Path(drq.__file__).parent / "models" / "cifar10-small.safetensors"
 
 
 def main() -> None:
@@ -44,9 +44,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file to write instead of the one that drq.load_model reads")
     given = parser.parse_args()
     recipe, name = replace(RECIPES[given.name], seed=given.seed), f"cifar10-{given.name}"
-    out = BOX if given.name == "small" else models_folder() / f"{name}.safetensors"
+    out = place(name)
     if given.epochs is not None:  # a trial takes no model's place
-        recipe, out = replace(recipe, epochs=given.epochs), models_folder() / f"{name}-trial.safetensors"
+        recipe, out = replace(recipe, epochs=given.epochs), place(f"{name}-trial")
     out = given.out or out
     out.parent.mkdir(parents=True, exist_ok=True)  # before the work, not after it
 

@@ -16,15 +16,14 @@ from cifar10 import images
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-import drq
 from drq.adapters import InPrecision
-from drq.files import digest, models_folder
+from drq.files import digest
 from drq.models import weights
 from drq.models.dncnn import DnCNN
+from drq.models.trained import place
 from drq.progress import Bar, Tell
 
 NOISE, BATCH, RATE, EPOCHS = 0.1, 128, 0.001, 40
-BOX = Path(drq.__file__).parent / "models" / "cifar10-denoiser.safetensors"
 
 
 def main() -> None:
@@ -35,7 +34,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="by default the package; for other epochs, a trial in DRQ_MODELS")
     given = parser.parse_args()
-    given.out = given.out or (BOX if given.epochs == EPOCHS else models_folder() / "cifar10-denoiser-trial.safetensors")
+    given.out = given.out or place("cifar10-denoiser" if given.epochs == EPOCHS else "cifar10-denoiser-trial")
     given.out.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     model = train(images("train", given.device)[0], given.epochs, given.seed, Bar("denoiser"))

@@ -53,20 +53,16 @@ KINDS = {
     "cifar100": Kind(
         "cifar100", "60 000 photographs of 32 x 32, 100 classes", load_cifar, BOTH, LAYOUTS["cifar100"].origin, ("test",)
     ),
-    "cifar10-c": Kind(
-        "cifar10-c/KIND/SEVERITY",
-        f"corrupted test images of cifar10, {CORRUPTED}",
-        load_arrays,
-        origin=ARRAYS["cifar10-c"],
-        needed=("labels.npy",),
-    ),
-    "cifar100-c": Kind(
-        "cifar100-c/KIND/SEVERITY",
-        f"corrupted test images of cifar100, {CORRUPTED}",
-        load_arrays,
-        origin=ARRAYS["cifar100-c"],
-        needed=("labels.npy",),
-    ),
+    **{
+        f"{name}-c": Kind(
+            f"{name}-c/KIND/SEVERITY",
+            f"corrupted test images of {name}, {CORRUPTED}",
+            load_arrays,
+            origin=ARRAYS[f"{name}-c"],
+            needed=("labels.npy",),
+        )
+        for name in LAYOUTS
+    },
     "imagenet": Kind("imagenet", "50 000 validation images, 1000 classes", load_validation, ("test", "val"), VALIDATION),
     "imagenet-c": Kind(
         "imagenet-c/KIND/SEVERITY", f"corrupted images of imagenet, {CORRUPTED}", load_pictures, ("test", "val"), PICTURES

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from drq.errors import require
+from drq.errors import nearest, require
 from drq.images import View
 from drq.models.preact_resnet import PreActResNet18
 from drq.models.resnet import ResNet50
@@ -39,8 +38,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 def architecture(name: str) -> Architecture:
     """The architecture of that name."""
-    near = difflib.get_close_matches(name, ARCHITECTURES, 1)
-    remedy = f"did you mean {near[0]}?" if near else "timm:, torchvision: and hf: have more"
+    remedy = nearest(name, ARCHITECTURES, "timm:, torchvision: and hf: have more")
     require(name in ARCHITECTURES, "arch", f"be one of {', '.join(ARCHITECTURES)}", repr(name), remedy)
     return ARCHITECTURES[name]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import difflib
 import importlib.util
 import inspect
 import logging
@@ -17,7 +16,7 @@ from urllib.parse import parse_qsl
 
 from torch import nn
 
-from drq.errors import InputError, require
+from drq.errors import InputError, nearest, require
 from drq.files import models_folder
 from drq.models import digits, libraries, robustbench, trained, weights
 from drq.models.classifier import Card, Classifier
@@ -47,8 +46,7 @@ def load(name: str, **options: Any) -> nn.Module:
     loader = SOURCES.get(kind) if colon else NAMED.get(given)
     if loader is None:
         known = [*NAMED, *(f"{each}:" for each in SOURCES)]
-        near = difflib.get_close_matches(f"{kind}:" if colon else given, known, 1)
-        remedy = f"did you mean {near[0]}?" if near else "drq models says more on each"
+        remedy = nearest(f"{kind}:" if colon else given, known, "drq models says more on each")
         raise InputError(f"name must be one of {', '.join(known)}, got {name!r}: {remedy}")
     require(not colon or rest != "", "name", f"go on behind {kind}:", repr(name), "drq models shows an example of each")
     options = _checked(loader, options, given, first=1 if colon else 0)

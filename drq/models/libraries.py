@@ -8,9 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from drq.errors import InputError, require
+from drq.errors import InputError, one_line, require
 from drq.models.huggingface_models import load_huggingface
-from drq.models.published import one_line
 from drq.models.timm_models import load_timm
 from drq.models.torchvision_models import load_torchvision
 

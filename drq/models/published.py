@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from importlib import import_module
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -14,7 +13,8 @@ from urllib.parse import urlsplit
 import torch
 from torch import nn
 
-from drq.errors import InputError, require
+from drq import errors
+from drq.errors import InputError, one_line, require
 from drq.files import digest
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -27,22 +27,7 @@ class File(NamedTuple):
     sha256: str
 
 
-def imported(name: str) -> Any:
-    """A module of an optional package; an error that names the remedy where it is missing."""
-    try:
-        with warnings.catch_warnings():  # what these libraries use of each other is not the caller's business
-            warnings.simplefilter("ignore")
-            return import_module(name)
-    except Exception as error:  # beside another torch than it was built for, torchvision raises a RuntimeError
-        remedy = "pip install 'decision-region-quantification[zoo]'"
-        package = name.partition(".")[0]
-        raise InputError(f"{package} must be installed for its models, got '{one_line(error)}': {remedy}") from error
-
-
-def one_line(error: BaseException, length: int = 200) -> str:
-    """What an exception says, short enough to stand inside another message."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= length else f"{text[:length]}..."
+imported = partial(errors.imported, purpose="its models", remedy="pip install 'decision-region-quantification[zoo]'")
 
 
 def check_name(name: str, names: Collection[str], where: str) -> None:

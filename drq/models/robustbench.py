@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from drq.errors import InputError, require
+from drq.errors import InputError, nearest, require
 from drq.files import models_folder
 from drq.images import View
 from drq.models import weights
@@ -71,8 +70,7 @@ def load(name: str, sha256: str | None = None, download: bool = False) -> nn.Mod
         stored = PUBLISHED[name]
         return replace(stored, card=replace(stored.card, name=f"robustbench:{name}")).classifier(weights.read(path, sha256))
     if not download:
-        near = difflib.get_close_matches(name, PUBLISHED, 1)
-        hint = f"did you mean {near[0]}?" if near else "download=True asks RobustBench's package, which knows more"
+        hint = nearest(name, PUBLISHED, "download=True asks RobustBench's package, which knows more")
         raise InputError(f"robustbench: must be one of {', '.join(PUBLISHED)}, got {name!r}: {hint}")
     return _by_package(name)
 

@@ -33,12 +33,12 @@ STORED: Mapping[str, Stored] = {
         _cifar10("preact_resnet18", "cifar10-plain", "PreActResNet-18, plainly trained on CIFAR-10"),
     )
 }
-IN_THE_BOX = {"cifar10-small"}
+IN_THE_BOX = {"cifar10-small", "cifar10-denoiser"}
 
 
 def place(name: str) -> Path:
     """The file that a model of :data:`STORED`, or the denoiser, is read from."""
-    return (PACKAGE if name in {*IN_THE_BOX, "cifar10-denoiser"} else models_folder()) / f"{name}.safetensors"
+    return (PACKAGE if name in IN_THE_BOX else models_folder()) / f"{name}.safetensors"
 
 
 def load(name: str, sha256: str | None = None) -> Classifier:

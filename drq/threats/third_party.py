@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import logging
 import random
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from drq import errors
 from drq.adapters import Wrapper
-from drq.errors import InputError, require
+from drq.errors import require
 from drq.objectives import Model
 from drq.search import check_steps
 from drq.setting import Setting
@@ -30,17 +30,7 @@ from drq.threats.threat import Attack, Shifted, plain
 logger = logging.getLogger("drq")
 
 
-def imported(name: str) -> Any:
-    """A module of an optional package; an error that names the remedy where it is missing."""
-    package = name.partition(".")[0]
-    try:
-        with warnings.catch_warnings():  # Foolbox 3.3.4 imports from a namespace that SciPy has deprecated
-            warnings.simplefilter("ignore", DeprecationWarning)
-            import_module(package)
-            return import_module(name)
-    except ImportError as error:
-        remedy = "pip install decision-region-quantification[attacks]"
-        raise InputError(f"{package} must be installed for this attack, got '{error}': {remedy}") from error
+imported = partial(errors.imported, purpose="this attack", remedy="pip install decision-region-quantification[attacks]")
 
 
 @contextmanager

@@ -7,10 +7,12 @@ from hashlib import sha256
 from math import cos, pi, sin, tan, tau
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from drq.errors import require
+from drq.images import read
 from drq.threats.corruptions.blur import gaussian_filter
 from drq.threats.corruptions.draws import Draws
 from drq.threats.corruptions.resample import on_lattice
@@ -62,16 +64,8 @@ def digest(folder: Path) -> str:
 @lru_cache(maxsize=2)
 def photographed(folder: Path) -> tuple[Tensor, ...]:
     """The six photographs of a folder, each (3, H, W) in [0, 1]."""
-    try:
-        from PIL import Image
-    except ImportError as missing:
-        raise ImportError("reading photographs of frost needs Pillow: pip install pillow") from missing
-    sheets = []
-    for name in PHOTOGRAPHS:
-        with Image.open(folder / name) as image:
-            pixels = torch.frombuffer(bytearray(image.convert("RGB").tobytes()), dtype=torch.uint8)
-            sheets.append(pixels.view(image.height, image.width, 3).permute(2, 0, 1).double() / 255)
-    return tuple(sheets)
+    photographs = (torch.tensor(np.asarray(read(folder / name))) for name in PHOTOGRAPHS)
+    return tuple(each.permute(2, 0, 1).double() / 255 for each in photographs)
 
 
 @lru_cache(maxsize=1)
