@@ -14,8 +14,7 @@ from drq.norms import L1, L2, Ball, Linf, Norm
 from drq.objectives import Objective, away_from, confident_elsewhere, dlr, favour, last_place, log_odds, margin, toward
 from drq.search import Found, Gradient, Random, Search
 from drq.smoothing import InnerAttack, Noise
-
-__version__ = "0.1.0"
+from drq.version import __version__
 
 __all__ = [
     "DRQ",
@@ -41,6 +40,7 @@ __all__ = [
     "SingleLogit",
     "Square",
     "Subset",
+    "__version__",
     "away_from",
     "calibrate",
     "confident_elsewhere",

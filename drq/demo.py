@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from drq.data.digits import TEST_IMAGES, split
 from drq.drq import DRQ
 from drq.errors import require
-from drq.models.digits import Recipe, Track, one_thread, trained, untracked
+from drq.models.digits import Recipe, Track, trained, untracked
 from drq.objectives import Model, log_odds
 from drq.rows import Rows
 from drq.seeds import generator
+from drq.threads import threads
 from drq.threats import PGD, Rotation, Shifted, Threat, Translation
 
 BATCH = 25  # images between two moves of the progress bar
@@ -152,7 +153,7 @@ def count(truth: Tensor, answers: Answers, names: Sequence[str]) -> tuple[dict[s
     return tallies, dict(zip(METHODS, half.tolist(), strict=True))
 
 
-@one_thread()
+@threads(1)
 def demonstrate(images: int, recipe: Recipe, track: Track = untracked, say: Callable[[str], None] = print) -> Outcome:
     """Train or load the model, shift the first ``images`` test images in every way, and count who is right."""
     rule = f"lie between 1 and {TEST_IMAGES}, the number of test images"

@@ -13,15 +13,19 @@ class InputError(ValueError):
     """An argument breaks a rule. The message names the argument, the rule, the value and the remedy."""
 
 
-def require(condition: bool, argument: str, rule: str, value: object, remedy: str) -> None:
-    """Raise :class:`InputError` unless ``condition`` holds.
+class MissingError(InputError):
+    """What an argument names exists, but not on this machine: a file of weights, a data set, an optional package."""
+
+
+def require(condition: bool, argument: str, rule: str, value: object, remedy: str, error: type[InputError] = InputError) -> None:
+    """Raise :class:`InputError`, or a kind of it, unless ``condition`` holds.
 
     >>> require(-1 >= 0, "radius", "be at least 0", -1, "use 0 for the undefended classifier")
     Traceback (most recent call last):
     drq.errors.InputError: radius must be at least 0, got -1: use 0 for the undefended classifier
     """
     if not condition:
-        raise InputError(f"{argument} must {rule}, got {value}: {remedy}")
+        raise error(f"{argument} must {rule}, got {value}: {remedy}")
 
 
 def one_line(error: BaseException, length: int = 200) -> str:
@@ -39,7 +43,7 @@ def imported(name: str, purpose: str, remedy: str) -> Any:
             import_module(package)  # first: a part may be loaded though the whole is blocked
             return import_module(name)
     except Exception as error:  # beside another torch than it was built for, torchvision raises a RuntimeError
-        raise InputError(f"{package} must be installed for {purpose}, got '{one_line(error)}': {remedy}") from error
+        raise MissingError(f"{package} must be installed for {purpose}, got '{one_line(error)}': {remedy}") from error
 
 
 def nearest(name: str, names: Iterable[str], otherwise: str) -> str:

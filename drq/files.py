@@ -48,6 +48,8 @@ def in_one_piece(path: Path) -> Iterator[IO[bytes]]:
     try:
         with draft.open("xb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut could leave a name without its content
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

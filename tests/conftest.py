@@ -12,7 +12,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from drq.models.digits import one_thread
+from drq.threads import threads
 
 missing = "DRQ_TEST_ASSETS is not set: it names the folder of trained models and CIFAR-10"
 needs_assets = pytest.mark.skipif("DRQ_TEST_ASSETS" not in os.environ, reason=missing)
@@ -31,7 +31,7 @@ def digits() -> Digits:
     data = load_digits()
     x, y = torch.tensor(data.images / 16, dtype=torch.float32)[:, None], torch.tensor(data.target)
     train = 1500
-    with one_thread(), torch.random.fork_rng():
+    with threads(1), torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Sequential(
             *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU()),

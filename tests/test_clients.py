@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import drq
-from drq.models.digits import one_thread
+from drq.threads import threads
 
 with warnings.catch_warnings():  # Foolbox 3.3.4 takes gaussian_filter from a namespace that SciPy has deprecated
     warnings.filterwarnings("ignore", "Please import `gaussian_filter`", DeprecationWarning)
@@ -33,7 +33,7 @@ Attack = Callable[[nn.Module, Tensor, Tensor], Tensor]
 @pytest.fixture
 def alone() -> Iterator[None]:
     """Clients draw from the global random state, and AutoAttack reseeds it."""
-    with one_thread(), torch.random.fork_rng():
+    with threads(1), torch.random.fork_rng():
         torch.manual_seed(0)
         yield
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import drq
 from drq import theory
-from drq.models.digits import one_thread
 from drq.norms import as_norm
+from drq.threads import threads
 
 ROOT = Path(__file__).parent.parent
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "propositions.py"))
@@ -29,7 +29,7 @@ STEPS = {1: 20, 2: 8}  # lattice steps a radius, by dimension
 
 @pytest.fixture(autouse=True, scope="module")
 def alone():
-    with one_thread():
+    with threads(1):
         yield
 
 

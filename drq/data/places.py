@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drq.downloads import Source, obtain
-from drq.errors import InputError
+from drq.errors import MissingError
 from drq.files import data_folder
 from drq.images import View
 from drq.progress import Tell, silent
@@ -57,7 +57,7 @@ class Origin:
         folder = self.folders[0]
         return next((f"{folder}/{each}" for each in needed if not (data_folder() / folder / each).exists()), folder)
 
-    def missing(self, name: str, *needed: str) -> InputError:
+    def missing(self, name: str, *needed: str) -> MissingError:
         """What to do about data that is not there."""
         absent = data_folder() / self.absent(*needed)
         by_hand = f"get it by hand from {self.page} and put it there"
@@ -66,6 +66,6 @@ class Origin:
                 f"run drq data {name} --download (or pass download=True), or unpack {self.archive.url} in {data_folder()} by hand"
             )
         rule = "be a data set that is present"
-        return InputError(
+        return MissingError(
             f"name must {rule}, got {name!r} without {absent}: {by_hand}, or set DRQ_DATA to the folder that has it"
         )

@@ -42,6 +42,12 @@ class Card:
         """The arguments of DRQ for this model: twice its training radius in its norm, else a calibrated radius in l2."""
         return {} if self.norm is None or self.radius is None else {"norm": self.norm, "radius": 2 * self.radius}
 
+    def region(self, norm: str | None = None, radius: object = None) -> dict[str, Any]:
+        """The same where a norm or a radius is given: a given norm has no use for the radius of another."""
+        suggested = self.explored if norm in (None, self.norm) else {}
+        given = {"norm": norm, "radius": radius}
+        return suggested | {name: value for name, value in given.items() if value is not None}
+
     def as_json(self) -> dict[str, Any]:
         """Made of what JSON knows."""
         return asdict(self)

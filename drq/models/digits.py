@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from drq.norms import Ball, Linf
 from drq.objectives import away_from
 from drq.search import Gradient, search
 from drq.seeds import generator
+from drq.threads import threads
 
 SUMMARY = "small CNN, adversarially trained at first use on scikit-learn's digits with linf 0.15"
 logger = logging.getLogger("drq")
@@ -86,18 +86,7 @@ class Recipe:
         return model
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums are then ordered alike on every machine, and matrices this small gain nothing from more threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@one_thread()
+@threads(1)
 def train(recipe: Recipe, images: Images, track: Track = untracked) -> nn.Module:
     """A model trained by the recipe. The same recipe gives the same weights."""
     model, draws = recipe.network(), generator(recipe.seed, 1)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from drq import errors
-from drq.errors import InputError, one_line, require
+from drq.errors import InputError, MissingError, one_line, require
 from drq.files import digest
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -63,17 +63,17 @@ def settled(model: Module) -> Module:
     return model.float().eval().requires_grad_(False)
 
 
-def absent(name: str, what: str, place: object) -> InputError:
+def absent(name: str, what: str, place: object) -> MissingError:
     """The error for a file that is not here, where nothing may be downloaded."""
     remedy = "download=True (--download) fetches what is missing"
-    return InputError(f"{name} must have {what} on this machine, got none in {place}: {remedy}")
+    return MissingError(f"{name} must have {what} on this machine, got none in {place}: {remedy}")
 
 
-def undelivered(name: str, source: str, error: BaseException) -> InputError:
+def undelivered(name: str, source: str, error: BaseException) -> MissingError:
     """The error for a download that failed."""
     remedy = "check the name and the connection, or bring the files into the cache from another machine"
     reason = one_line(error.__cause__ or error)  # the hub's own words go on about its cache
-    return InputError(f"{name} must come from {source}, got '{reason}': {remedy}")
+    return MissingError(f"{name} must come from {source}, got '{reason}': {remedy}")
 
 
 def from_url(name: str, url: str, download: bool) -> File:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from drq.errors import InputError, nearest, require
+from drq.errors import InputError, MissingError, nearest, require
 from drq.files import models_folder
 from drq.images import View
 from drq.models import weights
@@ -66,7 +66,7 @@ def load(name: str, sha256: str | None = None, download: bool = False) -> nn.Mod
     """
     path = models_folder() / f"{name}.pt"
     if name in PUBLISHED and (path.is_file() or not download):
-        require(path.is_file(), f"robustbench:{name}", f"be the file {path}", "no such file", REMEDY)
+        require(path.is_file(), f"robustbench:{name}", f"be the file {path}", "no such file", REMEDY, MissingError)
         stored = PUBLISHED[name]
         return replace(stored, card=replace(stored.card, name=f"robustbench:{name}")).classifier(weights.read(path, sha256))
     if not download:
@@ -83,7 +83,7 @@ def _by_package(name: str) -> nn.Module:
         from robustbench.utils import load_model
     except ImportError as error:
         remedy = "install it, or put the file in place by hand"
-        raise InputError(f"download= needs the package robustbench, which cannot be imported ({error}): {remedy}") from error
+        raise MissingError(f"download= needs the package robustbench, which cannot be imported ({error}): {remedy}") from error
     data, threat, model = parts
     try:
         loaded: nn.Module = load_model(model, model_dir=str(models_folder()), dataset=data, threat_model=threat)

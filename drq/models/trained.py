@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from drq.errors import require
+from drq.errors import MissingError, require
 from drq.files import models_folder
 from drq.models import weights
 from drq.models.classifier import Card, Classifier
@@ -50,7 +50,7 @@ def load(name: str, sha256: str | None = None) -> Classifier:
     """
     path, script = place(name), f"python training/cifar10.py {name.removeprefix('cifar10-')}"
     remedy = f"run {script} in a clone of the project, or set DRQ_MODELS to the folder that has it"
-    require(path.is_file(), name, f"be the file {path}", "no such file", remedy)
+    require(path.is_file(), name, f"be the file {path}", "no such file", remedy, MissingError)
     return STORED[name].classifier(weights.read(path, sha256))
 
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from drq.errors import InputError, require
+from drq.errors import InputError, MissingError, require
 from drq.files import digest, in_one_piece
 
 AGAIN = "it is damaged or something else; fetch it again"
@@ -39,7 +39,8 @@ def read(path: Path, sha256: str | None = None) -> Weights:
     Raises:
         InputError: the file is missing, damaged, wants to run code, or has another checksum than ``sha256``.
     """
-    require(path.is_file(), "weights", "be a file", path, "check the name, or set DRQ_MODELS to the folder that has it")
+    remedy = "check the name, or set DRQ_MODELS to the folder that has it"
+    require(path.is_file(), "weights", "be a file", path, remedy, MissingError)
     found = digest(path)
     rule = f"have the sha256 {sha256}"
     require(sha256 is None or sha256.lower() == found, str(path), rule, found, "it was changed on its way; fetch it again")

@@ -1,0 +1,117 @@
+"""What a defended model answers, in the columns of a record."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor, nn
+
+from drq.decision import Decision
+from drq.drq import DRQ, Calibrated
+from drq.rows import Rows
+from drq.search import Gradient
+from drq.threats.target import Target
+
+POINTS_BYTES = 2**28  # of the points that DRQ keeps for a batch
+
+
+@dataclass(frozen=True, eq=False)
+class Answers(Rows):
+    """What a defence says about N samples. Columns that only DRQ has are None for others."""
+
+    prediction: Tensor  # (N,)
+    passes: Tensor  # (N,)
+    seconds: Tensor  # (N,)
+    margin: Tensor | None = None  # (N,)
+    robustness: Tensor | None = None  # (N,) of the answered class
+    true_robustness: Tensor | None = None
+    explored: Tensor | None = None
+    true_explored: Tensor | None = None
+    radius: Tensor | None = None  # (N,) NaN where none was found
+    found: Tensor | None = None
+    candidates: Tensor | None = None
+    way: Tensor | None = None  # (N, ...) from the sample to the quantified point of the answered class
+
+    @property
+    def columns(self) -> dict[str, Tensor]:
+        """Those of a record."""
+        present = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "way"}
+        return {name: value for name, value in present.items() if value is not None}
+
+
+def answered(defence: nn.Module, x: Tensor, y: Tensor) -> Answers:
+    """Ask a defended model about samples ``x`` (N, ...) whose true labels ``y`` are known; they only choose what is reported."""
+    if not isinstance(defence, DRQ):
+        return _by_other(defence, x)
+    parts = [_by_drq(defence, x[rows], y[rows]) for rows in _pieces(defence, x)]
+    return parts[0].joined(parts[1:])
+
+
+def _pieces(defence: DRQ, x: Tensor) -> list[slice]:
+    """Batches whose kept points fit in memory; the size depends on nothing but shapes, so that a repetition has the same."""
+    with torch.no_grad():
+        classes = defence.classes or defence.model(x[:1]).shape[1]
+    size = max(1, POINTS_BYTES // (2 * classes * x[0].numel() * x.element_size()))
+    return [slice(first, first + size) for first in range(0, len(x), size)]
+
+
+def _by_drq(defence: DRQ, x: Tensor, y: Tensor) -> Answers:
+    began = time.perf_counter()
+    decision = defence.decide(x)
+    label = decision.label
+    each = _seconds(began, label)
+
+    def of(table: Tensor, column: Tensor) -> Tensor:
+        return table.gather(1, column[:, None])[:, 0]
+
+    return Answers(
+        prediction=label,
+        passes=decision.passes,
+        seconds=each,
+        margin=decision.margin,
+        robustness=of(decision.robustness, label),
+        true_robustness=of(decision.robustness, y),
+        explored=of(decision.explored_confidence, label),
+        true_explored=of(decision.explored_confidence, y),
+        radius=torch.where(decision.found, decision.radius, torch.nan),
+        found=decision.found,
+        candidates=decision.reached.sum(1),
+        way=_way(decision, x),
+    )
+
+
+def _way(decision: Decision, x: Tensor) -> Tensor:
+    """From the sample to the quantified point of the answer; NaN where nothing was quantified."""
+    assert decision.quantified is not None
+    rank = (decision.classes == decision.label[:, None]).long().argmax(1)
+    return decision.quantified[torch.arange(len(x), device=x.device), rank] - x
+
+
+def _by_other(defence: nn.Module, x: Tensor) -> Answers:
+    began, target = time.perf_counter(), Target(defence)
+    with target.metered() as meter, torch.no_grad():
+        label = target.answer(x).label
+    passes = torch.full_like(label, -(-meter.rows // len(x)))
+    return Answers(prediction=label, passes=passes, seconds=_seconds(began, label))
+
+
+def _seconds(began: float, label: Tensor) -> Tensor:
+    """The share of each sample in the time since then."""
+    if label.is_cuda:
+        torch.cuda.synchronize(label.device)
+    return torch.full_like(label, (time.perf_counter() - began) / len(label), dtype=torch.float64)
+
+
+def settings(defence: nn.Module) -> dict[str, float]:
+    """The settings of DRQ that records carry, as far as it has them."""
+    if not isinstance(defence, DRQ):
+        return {}
+    found: dict[str, float] = {"alpha": float(defence.alpha)}
+    for name, method in (("explore_steps", defence.explore), ("quantify_steps", defence.quantify)):
+        if isinstance(method, Gradient):
+            found[name] = method.steps
+    if isinstance(defence.radius, Calibrated) and defence.radius.confidence is not None:
+        found["threshold"] = defence.radius.confidence
+    return found

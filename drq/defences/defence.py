@@ -1,0 +1,96 @@
+"""What a defence is: given a model, a module that answers in its place."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from drq.drq import DRQ
+from drq.errors import require
+from drq.models.classifier import Card
+from drq.models.libraries import load_python
+from drq.threats.threat import plain
+
+
+class Defence(ABC):
+    """A way to answer with a given model. The model alone is one, too."""
+
+    @abstractmethod
+    def around(self, model: nn.Module) -> nn.Module:
+        """The defended model: it answers by ``decide(x).label``, else by the highest of its scores."""
+
+    @property
+    @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """What it is and every setting, made of what JSON knows."""
+
+
+@dataclass(frozen=True)
+class Standard(Defence):
+    """No defence: the model itself."""
+
+    def around(self, model: nn.Module) -> nn.Module:
+        """The model."""
+        return model
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """It has no settings."""
+        return {"defence": "standard"}
+
+
+@dataclass(frozen=True)
+class Quantified(Defence):
+    """Decision Region Quantification.
+
+    Args:
+        settings: arguments of :class:`drq.DRQ`; norm and radius, where they are left out, follow the model's training.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        DRQ(nn.Identity(), **self.settings)  # it checks them before any model is loaded
+
+    def around(self, model: nn.Module) -> DRQ:
+        """DRQ around the model; it keeps its points, which tell where the answer came from."""
+        card = getattr(model, "card", None)
+        region = (card if isinstance(card, Card) else Card("")).region(self.settings.get("norm"), self.settings.get("radius"))
+        return DRQ(model, **(dict(self.settings) | region | {"keep_points": True}))
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Settings that differ from the defaults."""
+        return {"defence": "drq"} | {name: plain(value) for name, value in self.settings.items()}
+
+
+@dataclass(frozen=True)
+class Custom(Defence):
+    """A defence of your own.
+
+    Args:
+        make: takes the model and the options, and returns the defended module; or where to import such a function, as
+            ``package.module:function``.
+        options: for it.
+    """
+
+    make: str | Callable[..., nn.Module]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def around(self, model: nn.Module) -> nn.Module:
+        """What the function makes of the model."""
+        made: Any = load_python(self.make, model=model, **self.options) if isinstance(self.make, str) else self.make(model)
+        remedy = "return one around the model"
+        require(isinstance(made, nn.Module), "defence", "be a torch.nn.Module", type(made).__name__, remedy)
+        defended: nn.Module = made.eval()
+        return defended
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Where it comes from, and its options."""
+        name = f"python:{self.make}" if isinstance(self.make, str) else plain(self.make)
+        return {"defence": name} | {key: plain(value) for key, value in self.options.items()}

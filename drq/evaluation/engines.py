@@ -1,0 +1,118 @@
+"""Where shards are judged: in this process, or on a Ray cluster. Both give the same rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+from drq.errors import InputError, MissingError, imported, one_line
+from drq.evaluation.judging import Judged, Provision, judge
+from drq.evaluation.plan import Shard
+
+Outcome = tuple[Shard, Judged | MissingError]
+RETRIES = 3  # of a shard whose worker was lost
+
+
+class Engine(Protocol):
+    """Judges shards, in any order."""
+
+    name: str
+
+    def run(self, provision: Provision, shards: Iterable[Shard]) -> Iterator[Outcome]:
+        """The rows of every shard, or what this machine lacks for it."""
+
+
+class Local:
+    """In this process, one after the other."""
+
+    name = "local"
+
+    def run(self, provision: Provision, shards: Iterable[Shard]) -> Iterator[Outcome]:
+        """The rows of every shard, or what this machine lacks for it."""
+        for shard in shards:
+            yield shard, attempt(provision, shard)
+
+
+def attempt(provision: Provision, shard: Shard) -> Judged | MissingError:
+    """The rows of a shard, or what is missing."""
+    try:
+        return judge(provision, shard)
+    except InputError as error:
+        named = type(error)(f"{shard.task}: {error}")
+        if isinstance(named, MissingError):
+            return named
+        raise named from error
+
+
+class OnRay:
+    """As tasks of Ray, on this machine or a cluster. A shard whose worker is lost is tried again elsewhere.
+
+    Args:
+        address: of a running cluster ("auto" finds the one this machine belongs to); None starts one here, and stops it.
+        workers: that are busy at once, at most; None for as many as there are processors, or GPUs.
+    """
+
+    name = "ray"
+
+    def __init__(self, address: str | None = None, workers: int | None = None) -> None:
+        self.address, self.workers = address, workers
+        self.ray = imported("ray", "the engine ray", "pip install 'decision-region-quantification[ray]'")
+
+    def run(self, provision: Provision, shards: Iterable[Shard]) -> Iterator[Outcome]:
+        """The rows of every shard, in the order in which they come."""
+        ray = self.ray
+        ours = not ray.is_initialized()
+        if ours:
+            self._start()
+        try:
+            yield from self._run(provision, iter(shards))
+        finally:
+            if ours:
+                ray.shutdown()
+
+    def _start(self) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
+        own: dict[str, Any] = {"address": "local", "include_dashboard": False}
+        try:
+            self.ray.init(log_to_driver=False, logging_level="ERROR", **({"address": self.address} if self.address else own))
+        except Exception as error:  # of the network, of the version: Ray has many
+            remedy = "check it with ray status, or leave it out to start one here"
+            raise InputError(f"address must lead to a Ray cluster, got {self.address!r} ({one_line(error)}): {remedy}") from error
+
+    def _run(self, provision: Provision, shards: Iterator[Shard]) -> Iterator[Outcome]:
+        ray = self.ray
+        there = ray.cluster_resources()
+        need: dict[str, Any] = {"num_cpus": provision.threads, "max_retries": RETRIES}
+        places = there.get("CPU", 1) // provision.threads
+        if provision.device.startswith("cuda") or (provision.device == "auto" and there.get("GPU", 0) > 0):
+            need["num_gpus"], places = 1, there.get("GPU", 0)
+        busy = max(1, self.workers or int(places))
+        shared = ray.put(provision)
+        work = ray.remote(**need)(attempt)
+        waiting: dict[Any, Shard] = {}
+        while True:
+            for shard in islice(shards, busy + 1 - len(waiting)):  # one more than places, so that none is idle
+                waiting[work.remote(shared, shard)] = shard
+            if not waiting:
+                return
+            ready, _ = ray.wait([*waiting], num_returns=1)
+            yield waiting.pop(ready[0]), self._got(ready[0])
+
+    def _got(self, reference: Any) -> Judged | MissingError:
+        try:
+            return self.ray.get(reference)  # type: ignore[no-any-return]
+        except self.ray.exceptions.RayTaskError as error:
+            cause = error.as_instanceof_cause()
+            raise (InputError(str(error.cause)) if isinstance(error.cause, InputError) else cause) from None
+        except self.ray.exceptions.RayError as error:
+            remedy = "see ray status; the same command goes on with the rest"
+            raise InputError(f"the Ray cluster must keep its workers, got {one_line(error)}: {remedy}") from error
+
+
+def chosen_engine(name: str, address: str | None = None, workers: int | None = None) -> Engine:
+    """The engine by its name."""
+    if address is not None or name == "ray":
+        return OnRay(address, workers)
+    return Local()

@@ -1,0 +1,75 @@
+"""A spec cut into pieces of work: tasks, and shards of their samples, whose rows are written together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from drq.errors import InputError
+from drq.evaluation.spec import Spec, Trial
+
+
+@dataclass(frozen=True)
+class Task:
+    """One model, data set and threat. What the threat makes is judged by all its defences."""
+
+    number: int  # in the plan; the same for the same spec, whatever this machine lacks
+    model: str
+    data: str
+    threat: str  # its key in the spec
+    trial: Trial
+    defences: tuple[str, ...]  # a single one where it is the victim itself
+    limit: int | None
+
+    @property
+    def key(self) -> str:
+        """Names its files."""
+        return f"{self.number:04d}"
+
+    def __str__(self) -> str:
+        whom = f", against {self.defences[0]}" if self.trial.victim == "defence" else ""
+        return f"{self.model} on {self.data}, {self.threat}{whom}"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some samples of a task."""
+
+    task: Task
+    first: int
+    last: int  # exclusive
+
+    @property
+    def key(self) -> str:
+        """Names its file."""
+        return f"{self.task.key}-{self.first:07d}"
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+
+def tasks(spec: Spec) -> list[Task]:
+    """Everything that the spec asks for, in its order."""
+    found: list[Task] = []
+    asked: set[tuple[str, str, str, str]] = set()
+    for group in spec.groups:
+        for model in group.models:
+            for data in group.data:
+                for threat in group.threats or spec.threats:
+                    trial, defences = spec.threats[threat], group.defences or tuple(spec.defences)
+                    for each in defences:
+                        if (model, data, threat, each) in asked:
+                            what = f"{model}, {data}, {threat}, {each}"
+                            raise InputError(f"groups must ask for everything once, got {what} twice: remove it from one")
+                        asked.add((model, data, threat, each))
+                    limit = trial.limit or group.limit or spec.limit
+                    sides = [(each,) for each in defences] if trial.victim == "defence" else [defences]
+                    found += [Task(len(found) + n, model, data, threat, trial, each, limit) for n, each in enumerate(sides)]
+    return found
+
+
+def shards(task: Task, images: int, size: int) -> Iterator[Shard]:
+    """The task in shards, of as many samples as the data has, or the limit."""
+    last = min(images, task.limit or images)
+    for first in range(0, last, size):
+        yield Shard(task, first, min(first + size, last))

@@ -1,0 +1,169 @@
+"""Settings in words and numbers, as a TOML file has them, become threats, searches and defences."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from drq import objectives
+from drq.auto_step import AutoStep
+from drq.defences.defence import Custom, Defence, Quantified, Standard
+from drq.drq import DRQ, Calibrated
+from drq.errors import InputError, nearest, one_line
+from drq.search import Gradient, Random
+from drq.smoothing import InnerAttack, Noise
+from drq.threats.catalogue import FAMILIES
+from drq.threats.corruptions import KINDS, Corruption
+from drq.threats.threat import Threat
+
+Makers = Mapping[str, Callable[..., Any]]
+
+
+def _corruption(kind: str) -> Callable[..., Corruption]:
+    """A corruption by its own name."""
+
+    def made(severity: int = 5, *, seed: int = 0) -> Corruption:
+        return Corruption(kind, severity, seed=seed)
+
+    return made
+
+
+THREATS: Makers = {
+    **{kind.__name__: kind for kinds in FAMILIES.values() for kind in kinds},
+    **{kind: _corruption(kind) for kind in KINDS},
+}
+MAKERS: Mapping[str, Makers] = {
+    "threat": THREATS,
+    "search": {"Gradient": Gradient, "Random": Random, "AutoStep": AutoStep},
+    "smooth": {"Noise": Noise, "InnerAttack": InnerAttack},
+}
+ROLES = {"explore": "search", "quantify": "search", "smooth": "smooth", "attack": "threat", "members": "threat"}
+AIMS = {name: getattr(objectives, name) for name in ("away_from", "dlr", "margin", "last_place")}
+LEFT_OUT = {"model", "photographs", "frozen", "tell", "progress", "keep_points"}  # objects, paths, what no result depends on
+FRACTION = re.compile(r"\s*(\d+(\.\d*)?)\s*/\s*(\d+(\.\d*)?)\s*")
+
+
+def made(role: str, given: Any, where: str, **defaults: Any) -> Any:
+    """The object that a name, or a table with a name and settings, describes; an object stays itself.
+
+    Args:
+        role: what it is for, under which the table has its name: "threat", "search" or "smooth".
+        given: such as ``{search = "Random", samples = 20}``, or just ``"Random"``.
+        where: in the spec, for errors.
+        defaults: settings that hold unless others are given, where it has such settings.
+    """
+    if not isinstance(given, str | Mapping):
+        return given
+    table = {role: given} if isinstance(given, str) else dict(given)
+    makers = MAKERS[role]
+    name = table.pop(role, None)
+    if name not in makers:
+        remedy = nearest(str(name), makers, f"it is one of {', '.join(makers)}")
+        raise InputError(f"{where}.{role} must be the name of a {role}, got {name!r}: {remedy}")
+    known = _known(makers[name])
+    settings = {key: value for key, value in defaults.items() if key in known} | _settings(table, known, where)
+    return called(makers[name], settings, where)
+
+
+def _known(maker: Callable[..., Any]) -> list[str]:
+    return [name for name in inspect.signature(maker).parameters if name not in LEFT_OUT]
+
+
+def _settings(table: Mapping[str, Any], known: list[str], where: str) -> dict[str, Any]:
+    """The settings of a table, each of which must be known."""
+    for key in table:
+        if key not in known:
+            remedy = nearest(key, known, f"it has {', '.join(known) or 'no settings'}")
+            raise InputError(f"{where} must have settings that exist, got {key!r}: {remedy}")
+    return {key: setting(key, value, f"{where}.{key}") for key, value in table.items()}
+
+
+def called(maker: Callable[..., Any], settings: Mapping[str, Any], where: str) -> Any:
+    """What is made of these settings; an error says where in the spec they stand."""
+    try:
+        return maker(**settings)
+    except InputError as error:
+        raise type(error)(f"{where}: {error}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        given = ", ".join(f"{key} = {value!r}" for key, value in settings.items()) or "nothing"
+        rule = "have settings of the right kind"
+        raise InputError(f"{where} must {rule}, got {given} ({one_line(error)}): correct them") from error
+
+
+def setting(key: str, value: Any, where: str) -> Any:
+    """One value: fractions become numbers, tables and names become what they describe."""
+    if key in ROLES and value is not None:
+        role = ROLES[key]
+        return tuple(made(role, each, where) for each in value) if isinstance(value, list) else made(role, value, where)
+    if key == "aim" and isinstance(value, str):
+        if value not in AIMS:
+            raise InputError(f"{where} must be one of {', '.join(AIMS)}, got {value!r}: {nearest(value, AIMS, 'choose one')}")
+        return AIMS[value]
+    if isinstance(value, list):
+        return tuple(setting("", each, where) for each in value)
+    return number(value)
+
+
+def number(value: Any) -> Any:
+    """A fraction in words as a number; anything else as it is.
+
+    >>> number("51/255")
+    0.2
+    """
+    if isinstance(value, str) and (match := FRACTION.fullmatch(value)) and float(match[3]) > 0:
+        return float(Fraction(match[1]) / Fraction(match[3]))
+    return value
+
+
+def defence(name: str, given: Any, where: str) -> Defence:
+    """A defence from its table: its kind is ``defence``, else its name; every other key is a setting."""
+    if isinstance(given, Defence):
+        return given
+    if callable(given):
+        return Custom(given)
+    table = {"defence": given} if isinstance(given, str) else dict(given or {})
+    kind = table.pop("defence", "drq" if name not in ("standard", "drq") and table else name)
+    if str(kind).startswith("python:"):
+        return Custom(str(kind).removeprefix("python:"), {key: number(value) for key, value in table.items()})
+    if kind == "standard":
+        _settings(table, [], where)
+        return Standard()
+    if kind == "drq":
+        return called(Quantified, {"settings": _drq_settings(table, where)}, where)  # type: ignore[no-any-return]
+    remedy = nearest(str(kind), ["standard", "drq", "python:"], "it is standard, drq or python:package.module:function")
+    raise InputError(f"{where}.defence must be the name of a defence, got {kind!r}: {remedy}")
+
+
+def _drq_settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    settings = _settings({key: value for key, value in table.items() if key != "radius"}, _known(DRQ), where)
+    if settings.get("bounds") == "none":  # TOML has no word for nothing
+        settings["bounds"] = None
+    radius = table.get("radius")
+    if isinstance(radius, Mapping):
+        radius = called(Calibrated, _settings(radius, _known(Calibrated), f"{where}.radius"), f"{where}.radius")
+    elif radius == "calibrated":
+        radius = Calibrated()
+    return settings if radius is None else settings | {"radius": number(radius)}
+
+
+def threat(name: str, given: Any, where: str, seed: int) -> dict[str, Threat | None]:
+    """The threats that a table describes, by name: one, or the members of the paper's ensemble. None changes nothing."""
+    if isinstance(given, Threat):
+        return {name: given}
+    table = {"threat": given} if isinstance(given, str) else dict(given or {})
+    kind = table.setdefault("threat", name)
+    if kind == "clean":
+        _settings({key: value for key, value in table.items() if key != "threat"}, [], where)
+        return {name: None}
+    if kind == "ensemble":
+        from drq.threats.ensemble import ensemble
+
+        settings = _settings({key: value for key, value in table.items() if key != "threat"}, _known(ensemble), where)
+        return called(ensemble, {"seed": seed} | settings, where)  # type: ignore[no-any-return]
+    if kind not in THREATS:
+        remedy = nearest(str(kind), [*THREATS, "clean", "ensemble"], "drq threats lists them; clean leaves inputs as they are")
+        raise InputError(f"{where}.threat must be the name of a threat, got {kind!r}: {remedy}")
+    return {name: made("threat", table, where, seed=seed)}

@@ -1,0 +1,141 @@
+"""What a record is: one row for each (sample, threat, defence), and how rows are kept in files.
+
+The loop writes parts, ``.npz`` files that numpy alone can write and read; where polars is installed, finished parts become
+Parquet. Both hold the same columns, which :data:`COLUMNS` describes.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drq.errors import InputError, imported, one_line
+from drq.files import in_one_piece
+
+if TYPE_CHECKING:
+    import polars
+
+SCHEMA_VERSION = 1
+Rows = Mapping[str, NDArray[Any]]  # columns of one length; a column of one value for all rows may have no dimension
+
+
+class Column(NamedTuple):
+    """One column: what it holds, what it means, and whether a row may have nothing in it."""
+
+    kind: Literal["text", "whole", "number", "truth"]
+    meaning: str
+    nullable: bool = False
+
+
+COLUMNS = {
+    "experiment": Column("text", "name of the spec"),
+    "model": Column("text", "the classifier, by the name it was loaded under"),
+    "data": Column("text", "the data set, by the name it was loaded under"),
+    "suite": Column("text", "threats that belong together: the worst case is taken over those of one suite"),
+    "threat": Column("text", "what was done to the input"),
+    "victim": Column("text", "whom the threat looked at: base, the undefended model, or defence, the defence of this row"),
+    "defence": Column("text", "who answers"),
+    "index": Column("whole", "position of the sample in its data set"),
+    "label": Column("whole", "true class"),
+    "prediction": Column("whole", "answer of the defence at x', the input as the threat left it"),
+    "base_prediction": Column("whole", "answer of the undefended model at x'"),
+    "base_withstood": Column("truth", "whether the undefended model was right at x' and wherever else the threat tried it"),
+    "rounded_prediction": Column("whole", "answer of the defence at x' rounded to 8 bits", nullable=True),
+    "survives_rounding": Column("truth", "whether that answer is the same as at x'", nullable=True),
+    "robustness": Column("number", "of the answered class: confidence that remains after quantification", nullable=True),
+    "true_robustness": Column("number", "of the true class; an upper bound where it was pruned", nullable=True),
+    "explored": Column("number", "confidence in the answered class at its explored point", nullable=True),
+    "true_explored": Column("number", "confidence in the true class at its explored point", nullable=True),
+    "margin": Column("number", "best minus second-best robustness", nullable=True),
+    "confidence": Column("number", "of the undefended model in its own answer at x'"),
+    "logit_margin": Column("number", "best minus second-best logit of the undefended model at x'"),
+    "radius": Column("number", "of exploration; nothing where calibration found none", nullable=True),
+    "found": Column("truth", "whether there was a radius to explore", nullable=True),
+    "candidates": Column("whole", "classes that exploration reached", nullable=True),
+    "distance_linf": Column("number", "largest change of a feature, from x to x'"),
+    "distance_l2": Column("number", "Euclidean length of x' - x"),
+    "cosine": Column("number", "of the angle between x' - x and the way from x' to the quantified point", nullable=True),
+    "threat_radius": Column("number", "of the threat's ball", nullable=True),
+    "explore_steps": Column("whole", "setting of the defence", nullable=True),
+    "quantify_steps": Column("whole", "setting of the defence", nullable=True),
+    "alpha": Column("number", "setting of the defence", nullable=True),
+    "threshold": Column("number", "confidence asked for in calibration; nothing for the sample's own", nullable=True),
+    "passes": Column("whole", "of the model, that the answer took"),
+    "threat_passes": Column("number", "of the model, that the threat took"),
+    "seconds": Column("number", "that the answer took: its share of the batch"),
+    "seed": Column("whole", "of the spec"),
+    "precision": Column("text", "in which the model ran"),
+    "device": Column("text", "on which it ran"),
+    "spec_hash": Column("text", "tells this spec from any other"),
+    "weights_sha256": Column("text", "tells the model from any other", nullable=True),
+    "data_sha256": Column("text", "tells the data from any other", nullable=True),
+    "drq_version": Column("text", "of this package"),
+    "torch_version": Column("text", "of torch"),
+    "schema_version": Column("whole", "of this list of columns"),
+}
+DTYPES: dict[str, type] = {"text": np.str_, "whole": np.int64, "number": np.float64, "truth": np.int8}
+NOTHING = {"text": "", "whole": -1, "number": np.nan, "truth": -1}  # in parts; null in a data frame
+UNTIMED = tuple(name for name in COLUMNS if name != "seconds")  # equal in every repetition on a CPU
+
+
+def write_part(path: Path, rows: Mapping[str, Any]) -> None:
+    """Write rows; a column that a row says nothing on may be left out. What is the same in all rows is written once."""
+    unknown = set(rows) - set(COLUMNS)
+    assert not unknown, f"no such columns: {unknown}"
+    arrays: dict[str, Any] = {}
+    for name, column in COLUMNS.items():
+        assert column.nullable or name in rows, f"{name} is missing"
+        values: NDArray[Any] = np.asarray(rows.get(name, NOTHING[column.kind]), dtype=DTYPES[column.kind])
+        constant = name != "index" and values.ndim == 1 and (values == values[0]).all()
+        arrays[name] = values[0] if constant else values
+    with in_one_piece(path) as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_part(path: Path) -> dict[str, NDArray[Any]]:
+    """The columns of a part, all of one length."""
+    try:
+        with np.load(path, allow_pickle=False) as part:
+            arrays = {name: part[name] for name in COLUMNS}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        remedy = "delete that file, and the same command computes its rows again"
+        raise InputError(f"{path} must be a whole part of a run, got '{one_line(error)}': {remedy}") from error
+    version = int(arrays["schema_version"])
+    if version != SCHEMA_VERSION:
+        remedy = "read it with the version of drq that wrote it"
+        raise InputError(f"{path} must have schema_version {SCHEMA_VERSION}, got {version}: {remedy}")
+    count = len(arrays["index"])
+    return {name: np.broadcast_to(values, (count,)) for name, values in arrays.items()}
+
+
+def as_frame(parts: Iterable[Rows]) -> polars.DataFrame:
+    """Rows as a data frame, with null where a part has nothing."""
+    pl = require_polars()
+    kinds = {"text": pl.String, "whole": pl.Int64, "number": pl.Float64, "truth": pl.Boolean}
+    schema = {name: kinds[column.kind] for name, column in COLUMNS.items()}
+    frames = [pl.DataFrame({name: _series(name, part[name]) for name in COLUMNS}, schema=schema) for part in parts]
+    whole: polars.DataFrame = pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+    return whole
+
+
+def _series(name: str, values: NDArray[Any]) -> polars.Series:
+    pl, column = require_polars(), COLUMNS[name]
+    constant = values.strides == (0,) and len(values) > 0  # one value for all, as read_part leaves it
+    series = pl.Series(name, values[:1] if constant else values)
+    if column.nullable:
+        nothing = series.is_nan() if column.kind == "number" else series == NOTHING[column.kind]
+        series = series.to_frame().select(pl.when(~nothing).then(pl.col(name)))[name]  # without a branch there is null
+    if column.kind == "truth":
+        series = series.cast(pl.Boolean)
+    whole: polars.Series = series.new_from_index(0, len(values)) if constant else series
+    return whole
+
+
+def require_polars() -> Any:
+    """The module, or an error that says how to get it."""
+    return imported("polars", "records as a data frame", "pip install 'decision-region-quantification[report]'")

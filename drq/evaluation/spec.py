@@ -1,0 +1,295 @@
+"""What is evaluated: models, data, threats and defences, as a TOML file or as Python objects."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from torch import nn
+from torch.utils.data import Dataset
+
+from drq.drq import PRECISIONS
+from drq.errors import InputError, nearest, one_line, require
+from drq.evaluation import reading
+from drq.threats.corruptions import KINDS
+from drq.threats.threat import Threat
+
+VICTIMS = ("base", "defence")
+ENGINES = ("local", "ray")
+NOT_RESULTS = ("title", "engine", "device")  # keys that no record depends on
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A threat in a spec: whom it looks at, and on how many samples.
+
+    Args:
+        threat: None leaves inputs as they are.
+        victim: "base", the undefended model, or "defence": then each defence is attacked itself. None for the spec's.
+        limit: of samples; None for the spec's.
+        suite: threats over which a worst case is taken have the same; None for the threat's own name.
+        title: under which it is recorded; None for its name in the spec.
+    """
+
+    threat: Threat | None = None
+    victim: Literal["base", "defence"] | None = None
+    limit: int | None = None
+    suite: str | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Models and data that belong together, with the threats and defences that they are evaluated with; None for all."""
+
+    models: tuple[str, ...]
+    data: tuple[str, ...]
+    threats: tuple[str, ...] | None = None
+    defences: tuple[str, ...] | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What is evaluated. Everything is checked when it is made.
+
+    Args:
+        models: names, see :func:`drq.load_model`; or a dict of names and modules of your own.
+        data: names, see :func:`drq.load_data`; or a dict of names and torch Datasets. ``cifar10-c/*/5`` is all 15 corruptions.
+        threats: by name: a :class:`drq.threats.Threat`, a :class:`Trial`, None for none, or a table as in TOML.
+        defences: by name: a :class:`drq.defences.Defence`, a function that wraps a model, or a table as in TOML.
+        groups: in place of models and data where not everything is evaluated with everything.
+        name: of the run; that of the file by default.
+        title: for people.
+        seed: of every threat in a table that does not say its own.
+        limit: of samples of every data set, its first; None for all.
+        victim: whom threats look at, unless they say.
+        precision: in which models run.
+        shard: samples between two writes.
+        threads: that torch uses on a CPU; part of the spec, since sums depend on it.
+        keep_images: how many inputs of every threat are kept as it left them; True for all.
+        rounding: whether defences are asked again at inputs rounded to 8 bits.
+        engine: "local" or "ray".
+        device: "auto", "cpu", "cuda" ...
+
+    >>> spec = Spec(models=["digits"], data=["digits"], defences={"DRQ": {"norm": "linf", "radius": "51/255"}})
+    >>> spec.defences["DRQ"]
+    Quantified(settings={'norm': 'linf', 'radius': 0.2})
+    """
+
+    models: Sequence[str] | Mapping[str, nn.Module] = ()
+    data: Sequence[str] | Mapping[str, Dataset[Any]] = ()
+    threats: Mapping[str, Any] = field(default_factory=lambda: {"clean": None})
+    defences: Mapping[str, Any] = field(default_factory=lambda: {"standard": {}, "DRQ": {"defence": "drq"}})
+    groups: Sequence[Any] = ()
+    name: str = "run"
+    title: str = ""
+    seed: int = 0
+    limit: int | None = None
+    victim: str = "base"
+    precision: str = "float32"
+    shard: int = 100
+    threads: int = 1
+    keep_images: int | bool = 0
+    rounding: bool = True
+    engine: str = "local"
+    device: str = "auto"
+    given_models: Mapping[str, nn.Module] = field(init=False, repr=False)
+    given_data: Mapping[str, Dataset[Any]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._check_values()
+        for name in ("models", "data"):
+            given = getattr(self, name)
+            self._put(f"given_{name}", dict(given) if isinstance(given, Mapping) else {})
+            self._put(name, names(given, name))
+        self._put("threats", dict(self._trials()))
+        tables = _table(self.defences, "defences")
+        self._put("defences", {name: reading.defence(name, each, f"defences.{name}") for name, each in tables})
+        require(bool(self.defences), "defences", "have at least one", "none", "standard is the model alone")
+        self._put("groups", tuple(self._groups()))
+
+    def _put(self, name: str, value: Any) -> None:
+        """Replace what was given by what it means; afterwards nothing changes any more."""
+        object.__setattr__(self, name, value)
+
+    def _check_values(self) -> None:
+        choices = {"victim": VICTIMS, "precision": tuple(PRECISIONS), "engine": ENGINES}
+        for key, known in choices.items():
+            value = getattr(self, key)
+            remedy = nearest(str(value), known, f"{known[0]} is the default")
+            require(value in known, key, f"be one of {', '.join(known)}", repr(value), remedy)
+        for key, least in {"seed": 0, "shard": 1, "threads": 1, "limit": 1, "keep_images": 0}.items():
+            _check_count(key, getattr(self, key), least, optional=key == "limit", truth=key == "keep_images")
+        for key in ("name", "title", "device"):
+            require(isinstance(getattr(self, key), str), key, "be text", repr(getattr(self, key)), "put it in quotes")
+        plain = self.name not in ("", ".", "..") and not set(self.name) & set("/\\\0")
+        require(plain, "name", "be the name of a folder", repr(self.name), "leave slashes out")
+        require(isinstance(self.rounding, bool), "rounding", "be true or false", repr(self.rounding), "true is the default")
+
+    def _trials(self) -> Iterator[tuple[str, Trial]]:
+        """Every threat with its place in the spec; the paper's ensemble becomes its members, in a suite of its name."""
+        seen: set[str] = set()
+        for name, given in _table(self.threats, "threats"):
+            where, own = f"threats.{name}", {}
+            if isinstance(given, Mapping):
+                own = {key: given[key] for key in ("victim", "limit", "suite") if key in given}
+                given = {key: value for key, value in given.items() if key not in own}
+            trial = given if isinstance(given, Trial) else Trial(**own)
+            _check_trial(trial, where)
+            held = trial.threat if isinstance(given, Trial) else given
+            members = {name: None} if isinstance(given, Trial) and held is None else reading.threat(name, held, where, self.seed)
+            alone = set(members) == {name}
+            for member, threat in members.items():
+                key = member if alone else f"{name}: {member}"
+                require(key not in seen, where, "have a name of its own", repr(key), "rename one of the two")
+                seen.add(key)
+                victim: Any = trial.victim or self.victim
+                yield key, Trial(threat, victim, trial.limit, trial.suite or name, trial.title or member)
+        require(bool(seen), "threats", "have at least one", "none", "clean leaves inputs as they are")
+
+    def _groups(self) -> Iterator[Group]:
+        """The groups, with every name in them known."""
+        if not self.groups:
+            remedy = 'as in models = ["digits"]; or write [[groups]]'
+            for key in ("models", "data"):
+                require(bool(getattr(self, key)), key, "name at least one", "none", remedy)
+            yield Group(tuple(self.models), tuple(self.data))
+            return
+        listed = isinstance(self.groups, list | tuple)
+        require(listed, "groups", "be a list of tables", type(self.groups).__name__, "write [[groups]], with two brackets")
+        free = bool(self.given_models or self.given_data) or not (self.models or self.data)
+        require(free, "models and data", "stand in the groups where there are groups", "both", "move them into a group")
+        for number, given in enumerate(self.groups):
+            yield self._group(given, f"groups[{number}]")
+
+    def _group(self, given: Any, where: str) -> Group:
+        if isinstance(given, Group):
+            given = {key: value for key, value in vars(given).items() if value is not None}
+        require(isinstance(given, Mapping), where, "be a table", type(given).__name__, "write [[groups]]")
+        known = [each.name for each in fields(Group)]
+        for key in given:
+            remedy = nearest(key, known, f"a group has {', '.join(known)}")
+            require(key in known, where, "have keys that exist", repr(key), remedy)
+        found: dict[str, Any] = {}
+        for key in ("models", "data"):
+            found[key] = names(given.get(key, ()), f"{where}.{key}")
+            require(bool(found[key]), f"{where}.{key}", "name at least one", "none", f'as in {key} = ["digits"]')
+        for key, choices in (("threats", self._by_table()), ("defences", {each: [each] for each in self.defences})):
+            if key in given:
+                found[key] = tuple(_chosen(names(given[key], f"{where}.{key}"), choices, f"{where}.{key}"))
+        _check_count(f"{where}.limit", given.get("limit"), 1, optional=True)
+        return Group(**found, limit=given.get("limit"))
+
+    def _by_table(self) -> dict[str, list[str]]:
+        """The threats that a name in a group may stand for: one, or all of an ensemble."""
+        choices = {name: [name] for name in self.threats}
+        for name in self.threats:
+            table, colon, _ = name.partition(": ")
+            if colon and table not in self.threats:
+                choices.setdefault(table, []).append(name)
+        return choices
+
+    @property
+    def contents(self) -> dict[str, Any]:
+        """All that records depend on, made of what JSON knows."""
+        simple = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in NOT_RESULTS and each.init}
+        made = {
+            "threats": {
+                name: vars(trial) | {"threat": trial.threat.record if trial.threat else "clean"}
+                for name, trial in self.threats.items()
+            },
+            "defences": {name: each.record for name, each in self.defences.items()},
+            "groups": [{key: value for key, value in vars(group).items() if value is not None} for group in self.groups],
+        }
+        return json.loads(json.dumps(simple | made))  # type: ignore[no-any-return]  # with lists for tuples, as a file has them
+
+    @property
+    def hash(self) -> str:
+        """Tells this spec from any other."""
+        return hashlib.sha256(json.dumps(self.contents, sort_keys=True).encode()).hexdigest()
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """The spec in a TOML file."""
+        path = Path(path)
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else one_line(error)
+            raise InputError(f"spec must be a TOML file that can be read, got {str(path)!r} ({reason}): correct it") from error
+        return cls.of({"name": path.stem} | table)
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Self:
+        """The spec in a table."""
+        known = [each.name for each in fields(cls) if each.init]
+        for key in table:
+            require(key in known, "spec", "have keys that exist", repr(key), nearest(key, known, f"it has {', '.join(known)}"))
+        return cls(**table)
+
+
+def names(given: Any, where: str) -> tuple[str, ...]:
+    """Names in a list, each once; a star in the name of a corruption stands for all 15."""
+    listed = [given] if isinstance(given, str) else given
+    several = isinstance(listed, list | tuple | Mapping)
+    fits = several and all(isinstance(each, str) and each != "" for each in listed)
+    require(fits, where, "be a list of names", repr(given)[:80], 'as in ["digits"]')
+    found: list[str] = [kind for each in listed for kind in _corruptions(each)]
+    twice = next((each for each in found if found.count(each) > 1), None)
+    require(twice is None, where, "name each once", repr(twice), "remove one of the two")
+    return tuple(found)
+
+
+def _corruptions(name: str) -> list[str]:
+    first, star, last = name.partition("-c/*")
+    return [f"{first}-c/{kind}{last}" for kind in list(KINDS)[:15]] if star else [name]
+
+
+def _chosen(wanted: Sequence[str], choices: Mapping[str, list[str]], where: str) -> Iterator[str]:
+    for name in wanted:
+        remedy = nearest(name, choices, f"there are {', '.join(choices)}")
+        require(name in choices, where, "name what the spec has", repr(name), remedy)
+        yield from choices[name]
+
+
+def _table(given: Any, where: str) -> list[tuple[str, Any]]:
+    example = f"write [{where}.NAME]"
+    require(isinstance(given, Mapping), where, "be a table", type(given).__name__, example)
+    for name, each in given.items():
+        named = isinstance(name, str) and name.strip() == name != ""
+        require(named, where, "have names that are words", repr(name), example)
+        simple = isinstance(each, list | tuple | int | float | bool)
+        require(not simple, f"{where}.{name}", "be a table", repr(each), example)
+    return list(given.items())
+
+
+def _check_trial(trial: Trial, where: str) -> None:
+    known = trial.victim in (None, *VICTIMS)
+    require(known, f"{where}.victim", "be base or defence", repr(trial.victim), nearest(str(trial.victim), VICTIMS, "base"))
+    _check_count(f"{where}.limit", trial.limit, 1, optional=True)
+    named = trial.suite is None or (isinstance(trial.suite, str) and trial.suite != "")
+    require(named, f"{where}.suite", "be a name", repr(trial.suite), "threats of one suite share it")
+
+
+def _check_count(key: str, value: Any, least: int, optional: bool = False, truth: bool = False) -> None:
+    whole = isinstance(value, int) and (truth or not isinstance(value, bool)) and value >= least
+    rule = f"be a whole number of at least {least}{', or true' if truth else ''}"
+    require(whole or (optional and value is None), key, rule, repr(value), "leave it out for the default")
+
+
+Specified = Spec | str | Path | Mapping[str, Any]
+
+
+def as_spec(given: Specified) -> Spec:
+    """A spec from a file, a table, or itself."""
+    if isinstance(given, Spec):
+        return given
+    known = isinstance(given, str | Path | Mapping)
+    require(known, "spec", "be a drq.Spec, a table or a TOML file", type(given).__name__, "see docs/evaluate.md")
+    return Spec.of(given) if isinstance(given, Mapping) else Spec.read(given)
