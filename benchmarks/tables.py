@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["docs/threats.md", "docs/models.md", "docs/cifar10-small.md"]
+PAGES = ["docs/threats.md", "docs/models.md", "docs/cifar10-small.md", "docs/scale.md", "docs/evaluate.md"]
 
 
 def record(name: str) -> dict[str, Any]:
@@ -38,6 +38,58 @@ def attacks() -> str:
         for row in record("attacks")["accuracy"]
     ]
     return markdown(["norm", "loss", "ours", "pyautoattack, three seeds"], rows)
+
+
+def pass_rates() -> str:
+    """What one GPU does in a second."""
+    rows = [
+        [
+            name,
+            f"{each['passes_per_second']:,.0f}",
+            f"{each['most_passes']}",
+            f"{each['most_passes'] / each['passes_per_second']:.2f} s",
+        ]
+        for name, each in record("scale")["measured"].items()
+    ]
+    return markdown(["network and defence", "passes in a second", "passes an image, at most", "an image, at most"], rows)
+
+
+GPUS = (1, 8, 64)
+# Of the three models in docs/scale.md: pixels, and the defence whose cost each of its two DRQs has.
+IMAGENET = {
+    "Wong2020Fast": (288, "DRQ linf 8/255"),
+    "Hendrycks2020Many": (224, "DRQ l2 calibrated"),
+    "ResNet-50": (224, "DRQ l2 calibrated"),
+}
+SIZES = {
+    "1000 images of each corruption, as in the paper": 1000,
+    "all 50,000 images": 50_000,
+    "all five severities of them": 250_000,
+}
+
+
+def imagenet_c() -> str:
+    """Hours for 3 models, 15 corruptions and DRQ in two norms: shards in rounds of as many as there are GPUs."""
+    found, size = record("scale"), record("scale")["shard"]
+    rows = []
+    for title, images in SIZES.items():
+        shards = 15 * images // size
+        hours = []
+        for gpus in GPUS:
+            seconds = 0.0
+            for pixels, defence in IMAGENET.values():
+                rate = found["measured"][f"ResNet-50 at {pixels} pixels, {defence}"]
+                seconds += 2 * -(-shards // gpus) * size * rate["most_passes"] / rate["passes_per_second"]
+            hours.append(f"{seconds / 3600:,.1f} h")
+        rows.append([title, f"{3 * 15 * images:,}", *hours])
+    return markdown(["", "answers in each norm", *(f"{gpus} GPU{'s' if gpus > 1 else ''}" for gpus in GPUS)], rows)
+
+
+def columns() -> str:
+    """What a record holds."""
+    from drq.evaluation.records import COLUMNS
+
+    return markdown(["column", "what it holds"], [[f"`{name}`", column.meaning] for name, column in COLUMNS.items()])
 
 
 def red_team() -> str:
@@ -102,6 +154,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "spatial": spatial,
     "accuracy": accuracy,
     "card": card,
+    "pass_rates": pass_rates,
+    "imagenet_c": imagenet_c,
+    "columns": columns,
 }
 
 

@@ -1,6 +1,6 @@
 """Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time."""
 
-from drq import data, models, threats
+from drq import data, defences, models, threats
 from drq.adapters import FirstOutput, SingleLogit, Subset
 from drq.auto_step import AutoStep
 from drq.black_box import RayS, Square
@@ -8,6 +8,9 @@ from drq.data import load as load_data
 from drq.decision import Decision
 from drq.drq import DRQ, Calibrated, calibrate
 from drq.errors import InputError
+from drq.evaluate import evaluate
+from drq.evaluation.run import Run
+from drq.evaluation.spec import Group, Spec, Trial
 from drq.minimum_norm import MinimumNorm, nearest
 from drq.models import load as load_model
 from drq.norms import L1, L2, Ball, Linf, Norm
@@ -27,6 +30,7 @@ __all__ = [
     "FirstOutput",
     "Found",
     "Gradient",
+    "Group",
     "InnerAttack",
     "InputError",
     "Linf",
@@ -36,16 +40,21 @@ __all__ = [
     "Objective",
     "Random",
     "RayS",
+    "Run",
     "Search",
     "SingleLogit",
+    "Spec",
     "Square",
     "Subset",
+    "Trial",
     "__version__",
     "away_from",
     "calibrate",
     "confident_elsewhere",
     "data",
+    "defences",
     "dlr",
+    "evaluate",
     "favour",
     "last_place",
     "load_data",

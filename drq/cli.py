@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from drq import InputError, __version__
+from drq.completion import DEVICES, MODELS, NORMS, SPLITS, data_names, offered
 from drq.errors import require
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -32,6 +34,7 @@ trained. It is made for classifiers that were trained adversarially; whether it 
 \b
 See it at work:  drq demo
 On a picture:    drq predict photo.jpg
+Tab completion:  drq --install-completion
 In Python:       robust = drq.DRQ(model, norm="linf", radius=16/255)
                  robust(x)                 # in place of model(x)
                  robust.decide(x).margin   # how far to trust each answer
@@ -39,11 +42,16 @@ In Python:       robust = drq.DRQ(model, norm="linf", radius=16/255)
 
 app = typer.Typer(
     name="drq",
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+def examples(*lines: str) -> str:
+    """What stands below the options of a command."""
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead, and nothing else, to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
@@ -92,7 +100,7 @@ def start(
         typer.echo(context.get_help())
 
 
-@app.command()
+@app.command(epilog=examples("drq demo", "drq demo --images 50 --seed 1", "drq demo --json > demo.json"))
 def demo(
     images: Annotated[int, typer.Option(metavar="N", help="Test images to measure, at most 500.")] = 200,
     seed: Annotated[int, typer.Option(metavar="N", help="Of the model and of the shifts.")] = 0,
@@ -116,16 +124,30 @@ def demo(
     terminal.demonstration(outcome)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "drq predict photo.jpg",
+        "drq predict photo.jpg --model torchvision:resnet50 --classes 5 --download",
+        "drq predict holidays/ --abstain-below 0.2 --csv answers.csv",
+        "drq predict one.png two.png --csv -",
+        "drq predict photo.jpg --norm l2 --radius 0.5 --json",
+    )
+)
 def predict(
-    pictures: Annotated[list[str], typer.Argument(metavar="PICTURE...", help="Files to look at.", show_default=False)],
-    model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.")] = "cifar10-small",
-    norm: Annotated[str | None, typer.Option(help="linf, l2 or l1; by default that of the model's training, else l2.")] = None,
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PICTURE", help="Files, or folders of them at any depth.", show_default=False)
+    ],
+    model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.", autocompletion=offered(MODELS))] = "cifar10-small",
+    norm: Annotated[
+        str | None,
+        typer.Option(help="linf, l2 or l1; by default that of the model's training, else l2.", autocompletion=offered(NORMS)),
+    ] = None,
     radius: Annotated[float | None, typer.Option(help="By default twice that of the training, else calibrated.")] = None,
     classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest: not safe under attack.")] = None,
-    abstain: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is below this.")] = 0.0,
-    device: Annotated[str, typer.Option(help="Such as cpu or cuda.")] = "cpu",
+    abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,
+    device: Annotated[str, typer.Option(help="Such as cpu or cuda.", autocompletion=offered(DEVICES))] = "cpu",
     download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,
+    csv: Annotated[str | None, typer.Option(metavar="FILE", help="Write one row a picture to it; - is standard output.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
@@ -133,35 +155,46 @@ def predict(
 
     cifar10-small, which comes with the package, knows ten classes (airplane, automobile, bird, cat, deer, dog, frog, horse,
     ship, truck) and sees 32 x 32 pixels. For others: --model timm:NAME, torchvision:NAME or hf:NAME.
+
+    A row of the CSV file has the picture, the answer (empty where DRQ abstains), the standard answer of the model alone,
+    whether the two differ, robustness and margin, the region, the cost, and the error where the picture could not be read.
     """
     from drq import terminal
-    from drq.predict import Predictor
+    from drq.predict import Predictor, Refusal, listed
 
-    require(0 <= abstain <= 1, "abstain", "lie between 0 and 1", abstain, "margins are differences of robustness")
-    with redirect_stdout(sys.stderr):  # libraries that load models may print
-        predictor = Predictor(model, norm, radius, classes, device, **({"download": True} if download else {}))
-    found, status = [], 0
-    with terminal.progress(quiet) as track:
-        for picture in track(pictures, "pictures"):
-            answer = predictor.attempt(picture)
-            if isinstance(answer, InputError):  # it stops no other picture
-                status = MISTAKE
-                found.append({"picture": picture, "error": str(answer)})
-                say(str(answer))
-            else:
-                found.append(answer.as_json(abstain))
-                if not as_json:
-                    terminal.prediction(answer, abstain)
+    remedy = "margins are differences of robustness"
+    require(0 <= abstain_below <= 1, "--abstain-below", "lie between 0 and 1", abstain_below, remedy)
+    rule, remedy = "name a file beside --json", "standard output has room for one of them"
+    require(not (as_json and csv == "-"), "--csv", rule, "-", remedy)
+    found, counts, pictures = [], Counter[str](), listed(paths)
+    with terminal.sheet(csv) as put_row:
+        with redirect_stdout(sys.stderr):  # libraries that load models may print
+            predictor = Predictor(model, norm, radius, classes, device, **({"download": True} if download else {}))
+        show = terminal.answers(pictures) if csv is None and not as_json else None
+        with terminal.progress(quiet or (csv == "-" and sys.stdout.isatty())) as track:
+            for answer in predictor.stream(track(pictures, "pictures")):
+                facts = answer.as_json(abstain_below)
+                put_row(facts)
+                counts.update(name for name in ("changed", "abstained", "error") if facts.get(name))
+                if as_json:
+                    found.append(facts)
+                if isinstance(answer, Refusal):
+                    say(answer.error)
+                elif show:
+                    show(answer, abstain_below)
     if as_json:
         typer.echo(json.dumps(found, indent=2, allow_nan=False))
-    elif status == 0:
-        terminal.legend()
-    return status
+    elif csv != "-":
+        terminal.closing(len(pictures), counts, csv)
+    return MISTAKE if counts["error"] else 0
 
 
-@app.command()
+@app.command(epilog=examples("drq models", "drq models cifar10-small", "drq models --json"))
 def models(
-    name: Annotated[str | None, typer.Argument(help="Load this one and print its card.", show_default=False)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Load this one and print its card.", show_default=False, autocompletion=offered(MODELS)),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the models that have a name, or load one and print what is known of it.
@@ -181,10 +214,15 @@ def models(
         put(entries(), as_json, partial(terminal.presence, "drq.load_model"))
 
 
-@app.command()
+@app.command(
+    epilog=examples("drq data", "drq data cifar10 --download", "drq data cifar10-c/fog/3", "drq data digits --split train --json")
+)
 def data(
-    name: Annotated[str | None, typer.Argument(help="Load this one and say what it is.", show_default=False)] = None,
-    split: Annotated[str, typer.Option(help="Such as test or train.")] = "test",
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Load this one and say what it is.", show_default=False, autocompletion=data_names),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Such as test or train.", autocompletion=offered(SPLITS))] = "test",
     download: Annotated[bool, typer.Option("--download", help="Fetch it where it is missing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -203,7 +241,7 @@ def data(
         put(entries(), as_json, partial(terminal.presence, "drq.load_data"))
 
 
-@app.command()
+@app.command(epilog=examples("drq threats", "drq threats --json"))
 def threats(as_json: AsJson = False) -> None:
     """List every attack, corruption and spatial shift, with one line on each.
 

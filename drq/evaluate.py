@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from drq.errors import MissingError
+from drq.errors import InputError, MissingError
 from drq.evaluation.engines import Engine, Local, chosen_engine
-from drq.evaluation.judging import Provision, check_fit, chosen_device, forget, scene, the_model
+from drq.evaluation.judging import Provision, check_defences, check_fit, chosen_device, forget, scene, the_model
 from drq.evaluation.plan import Shard, Task, shards, tasks
 from drq.evaluation.records import SCHEMA_VERSION
 from drq.evaluation.run import Run, Writer, now, writing
@@ -112,7 +112,12 @@ def surveyed(provision: Provision, plan: list[Task]) -> Survey:
         except MissingError as error:
             found.missing[what] = str(error)
             continue
+        except InputError as error:
+            raise InputError(f"{model} on {data}: {error}") from error
         check_fit(provision, stage, model, data)
+        check_defences(
+            provision, stage, [each for task in plan if (task.model, task.data) == (model, data) for each in task.defences]
+        )
         sizes[model, data], found.data[data] = len(stage.data), stage.data.sha256
     if not sizes:
         raise MissingError("; ".join(f"{what}: {why}" for what, why in found.missing.items()))

@@ -1,22 +1,27 @@
-"""What ``drq predict`` answers about a picture: the class, why, how far to trust it, and what that cost."""
+"""What ``drq predict`` answers about pictures: the class, why, how far to trust it, and what that cost."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import islice, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from drq import images
+from drq.data.folders import ENDINGS
 from drq.decision import Decision
 from drq.drq import DRQ
 from drq.errors import InputError, require
 from drq.models.catalogue import load
 from drq.models.classifier import Card
+
+BATCH = 32  # pictures decided at once on a GPU, which one alone leaves idle; on a CPU it gains little and delays what is shown
 
 
 class Class(NamedTuple):
@@ -37,6 +42,7 @@ class Prediction:
     answer: str  # DRQ's
     standard: str  # the model's own
     changed: bool  # whether the two differ; names may not tell
+    robustness: float  # of the answer
     margin: float
     radius: float | None  # explored; None where none was found and the model's own answer stands
     norm: str
@@ -48,13 +54,26 @@ class Prediction:
         """Whether the margin is too small to answer."""
         return self.margin < below
 
-    def as_json(self, abstain: float = 0.0) -> dict[str, Any]:
-        """Made of what JSON knows; the answer is None where the margin is below ``abstain``."""
+    def as_json(self, abstain_below: float = 0.0) -> dict[str, Any]:
+        """Made of what JSON knows; the answer is None where the margin is below ``abstain_below``."""
+        abstained = self.abstains(abstain_below)
         return {
             **vars(self),
-            "answer": None if self.abstains(abstain) else self.answer,
+            "answer": None if abstained else self.answer,
+            "abstained": abstained,
             "classes": [each._asdict() for each in self.classes],
         }
+
+
+class Refusal(NamedTuple):
+    """No answer about one picture, because something is wrong with it."""
+
+    picture: str
+    error: str
+
+    def as_json(self, abstain_below: float = 0.0) -> dict[str, Any]:
+        """Made of what JSON knows."""
+        return self._asdict()
 
 
 class Predictor:
@@ -97,37 +116,113 @@ class Predictor:
 
     def __call__(self, path: str | Path) -> Prediction:
         """The answer about the picture in a file."""
+        (answer,) = self._decide([str(path)], [self._input(str(path))])
+        return answer
+
+    def stream(self, paths: Iterable[str], batch: int | None = None) -> Iterator[Prediction | Refusal]:
+        """The answers about pictures, in order. Those of a batch are decided at once, which changes only the time it takes."""
+        waiting, size = iter(paths), batch or (1 if torch.device(self.device).type == "cpu" else BATCH)
+        while some := [*islice(waiting, size)]:
+            yield from self._answers(some)
+
+    def _answers(self, paths: Sequence[str]) -> Iterator[Prediction | Refusal]:
+        """About a batch: a picture that cannot be read stops no other."""
+        inputs, refusals = {}, {}
+        for place, path in enumerate(paths):  # a path may be given twice
+            try:
+                inputs[place] = self._input(path)
+            except InputError as error:
+                refusals[place] = Refusal(path, str(error))
+        decided = self._decided([paths[place] for place in inputs], [*inputs.values()])
+        answers = refusals | dict(zip(inputs, decided, strict=True))
+        return (answers[place] for place in range(len(paths)))
+
+    def _decided(self, paths: Sequence[str], inputs: Sequence[Tensor]) -> list[Prediction | Refusal]:
+        """About inputs. Where one of them is refused, each is looked at alone."""
+        if not inputs:
+            return []
+        try:
+            return [*self._decide(paths, inputs)]
+        except InputError as error:
+            if len(paths) == 1:
+                return [Refusal(paths[0], str(error))]
+        return [answer for path, x in zip(paths, inputs, strict=True) for answer in self._decided([path], [x])]
+
+    def _input(self, path: str) -> Tensor:
+        """The picture as the model takes it."""
         assert self.card.view is not None
-        x = self.card.view(images.read(path))[None].to(self.device)
+        if _is_folder(path):
+            readable = os.access(path, os.R_OK | os.X_OK)
+            require(readable, "a folder", "be one that can be read", repr(path), "check its rights")
+            remedy = f"those that end in {', '.join(sorted(ENDINGS))} and are not hidden are found, others must be named"
+            raise InputError(f"a folder must have pictures in it, got none in {path!r}: {remedy}")
+        return self.card.view(images.read(path)).to(self.device)
+
+    def _decide(self, paths: Sequence[str], inputs: Sequence[Tensor]) -> list[Prediction]:
+        x = torch.stack([*inputs])
         began = time.monotonic()
         decision = self.robust.decide(x)
-        seconds = time.monotonic() - began
+        seconds = (time.monotonic() - began) / len(paths)
         with torch.no_grad():
-            confidence = self.model(x)[0].softmax(0).tolist()
+            confidence = self.model(x).softmax(1)
+        return [
+            self._prediction(path, decision[place : place + 1], confidence[place].tolist(), seconds)
+            for place, path in enumerate(paths)
+        ]
+
+    def _prediction(self, path: str, decision: Decision, confidence: list[float], seconds: float) -> Prediction:
+        """What a decision about a single input says."""
         names = self.card.classes or [f"class {number}" for number in range(len(confidence))]
         rule = f"have a name for each of {len(confidence)} classes"
         require(len(names) == len(confidence), "model", rule, f"{len(names)} names", "correct its card")
         columns = zip(names, confidence, _robustness(decision), decision.exact[0].tolist(), strict=True)
         return Prediction(
-            picture=str(path),
+            picture=path,
             model=self.card.name,
             answer=names[int(decision.label)],
             standard=names[int(decision.base_label)],
             changed=bool(decision.label != decision.base_label),
+            robustness=float(decision.robustness[0, decision.label]),
             margin=float(decision.margin),
             radius=float(decision.radius) if decision.found else None,
             norm=type(self.robust.norm).__name__.lower(),
             passes=int(decision.passes),
-            seconds=round(seconds, 2),
+            seconds=round(seconds, 3),
             classes=tuple(sorted(starmap(Class, columns), key=_rank)),
         )
 
-    def attempt(self, path: str | Path) -> Prediction | InputError:
-        """The answer, or what is wrong with the picture."""
-        try:
-            return self(path)
-        except InputError as error:
-            return error
+
+def listed(paths: Iterable[str]) -> list[str]:
+    """Files as they are given; a folder stands for the pictures below it, and for itself where there is none."""
+    return [each for path in paths for each in (_below(path) or [path] if _is_folder(path) else [path])]
+
+
+def _below(folder: str) -> list[str]:
+    """Every picture below a folder, in the order of the names; no hidden ones, and no links to folders, which may go round.
+
+    A folder that cannot be read is kept: whoever tries to read it as a picture says so.
+    """
+    closed: list[str] = []
+    found = [
+        Path(place, name)
+        for place, folders, names in os.walk(folder, onerror=lambda error: closed.append(error.filename))
+        for name in _shown(folders, names)
+        if Path(name).suffix.lower() in ENDINGS
+    ]
+    return [str(each) for each in sorted([*found, *map(Path, closed)])]
+
+
+def _shown(folders: list[str], names: list[str]) -> list[str]:
+    """The names that are not hidden. Hidden folders are taken off the list, so that the walk does not enter them."""
+    folders[:] = [each for each in folders if not each.startswith(".")]
+    return [each for each in names if not each.startswith(".")]
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except OSError:  # a name that is too long, or behind a closed door: whoever reads it says more
+        return False
 
 
 def _rank(each: Class) -> tuple[float, bool, float]:

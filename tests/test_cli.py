@@ -3,10 +3,12 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 
 import drq
 from drq import cli
@@ -89,14 +91,35 @@ def test_version(command):
     assert command("--version") == (0, f"drq {drq.__version__}\n", "")
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("demo", "--help")], ids=" ".join)
+GROUP = get_command(cli.app)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), *((name, "--help") for name in GROUP.commands)], ids=" ".join)
 def test_help_fits_a_screen(arguments, command):
     status, output, errors = command(*arguments)
     assert (status, errors) == (0, "")
-    assert "drq demo" in output
-    assert output.count("\n") <= 30
+    assert f"drq {arguments[0] if len(arguments) == 2 else 'demo'}" in output
+    assert output.count("\n") <= 42
+    assert max(map(len, output.splitlines())) <= 80
     assert "\b" not in output
     assert "\\b" not in output
+
+
+@pytest.mark.parametrize("name", GROUP.commands)
+def test_examples_can_be_typed(name, command):
+    """Every command has some, on lines of their own; what they say is understood, up to what runs."""
+    _, output, _ = command(name, "--help")
+    lines = output.partition("Examples:\n")[2].splitlines()
+    assert len(lines) >= 2
+    for line in lines:
+        program, given, *rest = shlex.split(line.partition(">")[0])
+        assert (program, given) == ("drq", name)
+        GROUP.commands[name].make_context(name, rest)
+
+
+def test_examples_that_cannot_be_typed_would_be_found():
+    with pytest.raises(Exception, match="--colour"):
+        GROUP.commands["predict"].make_context("predict", ["photo.jpg", "--colour"])
 
 
 def test_help_teaches_the_library(command):

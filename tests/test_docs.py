@@ -2,21 +2,25 @@
 
 import doctest
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 
+import drq
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "training" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def examples(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+def examples(page: Path, language: str = "python") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_examples_run(page):
+def test_examples_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write files
     scope: dict[str, object] = {}
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -31,7 +35,14 @@ def test_examples_run(page):
                 exec(compile(example, str(page), "exec"), scope)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_specs_can_be_read(page):
+    for example in examples(page, "toml"):
+        assert drq.Spec.of(tomllib.loads(example)).groups
+
+
 def test_there_are_examples():
+    assert len(examples(ROOT / "docs" / "evaluate.md", "toml")) == 2
     assert len(examples(ROOT / "README.md")) >= 2
     assert len(examples(ROOT / "docs" / "theory.md")) >= 2
 

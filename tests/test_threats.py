@@ -58,9 +58,10 @@ MOVEMENTS = {
     "RotationTranslation": threats.RotationTranslation(20.0, 2.0, padding="border"),
     "Translation, worst of 3": threats.Translation(2.0, worst_of=3, padding="reflection"),
 }
+NOISES = {"GaussianNoise": threats.GaussianNoise(0.2)}
 CORRUPTIONS = {entry.name: eval(f"threats.{entry.name}") for entry in threats.list() if entry.family == "corruption"}
 ATTACKS: dict[str, BallThreat] = ON_A_MODEL | ON_A_DEFENCE
-THREATS: dict[str, Threat] = ATTACKS | MOVEMENTS | CORRUPTIONS
+THREATS: dict[str, Threat] = ATTACKS | MOVEMENTS | NOISES | CORRUPTIONS
 FREE_OF_LABELS = {name for name in THREATS if name not in ATTACKS and "worst" not in name}
 
 

@@ -18,6 +18,7 @@ from drq.data.folders import PREFIX, load_folder
 from drq.data.given import load_given
 from drq.data.imagenet import VALIDATION, VARIANTS, load_validation, load_variant
 from drq.data.places import Asked, Origin
+from drq.data.plane import load_gaussians
 from drq.errors import InputError, require
 from drq.files import data_folder
 from drq.images import View
@@ -73,6 +74,7 @@ KINDS = {
     "imagenet-r": Kind(
         "imagenet-r", "30 000 paintings, toys and other renditions, 200 classes", load_variant, origin=VARIANTS["imagenet-r"]
     ),
+    "gaussians": Kind("gaussians", "1200 points of two Gaussians in the unit square", load_gaussians, BOTH),
     PREFIX: Kind("folder:NAME", "pictures of your own, in one folder a class", load_folder),
 }
 
@@ -151,4 +153,6 @@ def _entry(kind: Kind) -> Entry:
         return Entry(kind.pattern, kind.summary, str(place), present)
     if kind.open is load_digits:
         return Entry(kind.pattern, kind.summary, "scikit-learn", find_spec("sklearn") is not None)
+    if kind.open is load_gaussians:
+        return Entry(kind.pattern, kind.summary, "drawn at once", True)
     return Entry(kind.pattern, kind.summary, str(data_folder() / "NAME"), True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from drq.decision import Decision
 from drq.drq import DRQ, Calibrated
 from drq.rows import Rows
 from drq.search import Gradient
-from drq.threats.target import Target
+from drq.threats.target import Target, check_label, check_scores
 
 POINTS_BYTES = 2**28  # of the points that DRQ keeps for a batch
 
@@ -41,10 +42,17 @@ class Answers(Rows):
         return {name: value for name, value in present.items() if value is not None}
 
 
-def answered(defence: nn.Module, x: Tensor, y: Tensor) -> Answers:
-    """Ask a defended model about samples ``x`` (N, ...) whose true labels ``y`` are known; they only choose what is reported."""
+def answered(defence: nn.Module, x: Tensor, y: Tensor, model: nn.Module | None = None) -> Answers:
+    """Ask a defended model about samples whose true labels are known.
+
+    Args:
+        defence: the model in its defence.
+        x: (N, ...) samples.
+        y: (N,) their labels, which only choose what is reported.
+        model: the one in the defence, whose evaluations count; None for its ``model``, if it decides, else for itself.
+    """
     if not isinstance(defence, DRQ):
-        return _by_other(defence, x)
+        return _by_other(defence, x, model)
     parts = [_by_drq(defence, x[rows], y[rows]) for rows in _pieces(defence, x)]
     return parts[0].joined(parts[1:])
 
@@ -89,12 +97,22 @@ def _way(decision: Decision, x: Tensor) -> Tensor:
     return decision.quantified[torch.arange(len(x), device=x.device), rank] - x
 
 
-def _by_other(defence: nn.Module, x: Tensor) -> Answers:
-    began, target = time.perf_counter(), Target(defence)
-    with target.metered() as meter, torch.no_grad():
-        label = target.answer(x).label
+def _by_other(defence: nn.Module, x: Tensor, model: nn.Module | None) -> Answers:
+    inside = model if any(each is model for each in defence.modules()) else None
+    counted = Target(defence) if inside is None else Target(inside)
+    began = time.perf_counter()
+    with counted.metered() as meter:
+        label = _label(defence, x)
     passes = torch.full_like(label, -(-meter.rows // len(x)))
     return Answers(prediction=label, passes=passes, seconds=_seconds(began, label))
+
+
+def _label(defence: Any, x: Tensor) -> Tensor:
+    """What it answers. It is asked once: a second look would cost as much, and could differ."""
+    with torch.enable_grad():  # a defence may need gradients of its own
+        if hasattr(defence, "decide"):
+            return check_label(defence.decide(x), x)
+        return check_scores(defence(x), x).argmax(1)
 
 
 def _seconds(began: float, label: Tensor) -> Tensor:

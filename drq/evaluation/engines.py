@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from drq.errors import InputError, MissingError, imported, one_line
+from drq.errors import InputError, MissingError, imported, nearest, one_line, require
 from drq.evaluation.judging import Judged, Provision, judge
 from drq.evaluation.plan import Shard
+from drq.evaluation.spec import ENGINES
 
 Outcome = tuple[Shard, Judged | MissingError]
 RETRIES = 3  # of a shard whose worker was lost
@@ -57,6 +59,8 @@ class OnRay:
     name = "ray"
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
+        several = workers is None or (isinstance(workers, int) and workers >= 1)
+        require(several, "workers", "be a whole number of at least 1", repr(workers), "leave it out for as many as fit")
         self.address, self.workers = address, workers
         self.ray = imported("ray", "the engine ray", "pip install 'decision-region-quantification[ray]'")
 
@@ -76,6 +80,7 @@ class OnRay:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
         own: dict[str, Any] = {"address": "local", "include_dashboard": False}
         try:
+            knock(self.address or "")
             self.ray.init(log_to_driver=False, logging_level="ERROR", **({"address": self.address} if self.address else own))
         except Exception as error:  # of the network, of the version: Ray has many
             remedy = "check it with ray status, or leave it out to start one here"
@@ -111,8 +116,16 @@ class OnRay:
             raise InputError(f"the Ray cluster must keep its workers, got {one_line(error)}: {remedy}") from error
 
 
+def knock(address: str) -> None:
+    """See whether anybody answers where an address has a port: Ray itself would wait for minutes."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
 def chosen_engine(name: str, address: str | None = None, workers: int | None = None) -> Engine:
     """The engine by its name."""
+    require(name in ENGINES, "engine", f"be one of {', '.join(ENGINES)}", repr(name), nearest(str(name), ENGINES, "local"))
     if address is not None or name == "ray":
         return OnRay(address, workers)
     return Local()

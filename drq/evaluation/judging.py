@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
-from torch.utils.data import Dataset
 
 from drq.adapters import InPrecision, Subset
 from drq.data.catalogue import load as load_data
@@ -21,7 +20,7 @@ from drq.data.dataset import Data, Relabelled
 from drq.defences.answers import Answers, answered, settings
 from drq.defences.defence import Defence
 from drq.drq import DRQ, PRECISIONS
-from drq.errors import InputError, require
+from drq.errors import InputError, MissingError, require
 from drq.evaluation.plan import Shard
 from drq.evaluation.records import COLUMNS, DTYPES, NOTHING, SCHEMA_VERSION
 from drq.evaluation.spec import Spec
@@ -37,6 +36,13 @@ LEVELS = 255  # of an 8-bit image
 
 
 @dataclass(frozen=True, eq=False)
+class Handed:
+    """What a caller handed in, told from others by nothing but being itself: not every data set can be a key."""
+
+    it: Any
+
+
+@dataclass(frozen=True, eq=False)
 class Provision:
     """Where models and data come from, and how they are run: all that a worker has to know besides its shard."""
 
@@ -49,15 +55,17 @@ class Provision:
     rounding: bool
     keep_images: int
     defences: Mapping[str, Defence]
-    models: Mapping[str, nn.Module] = field(repr=False)  # those that were handed in; others are loaded by name
-    data: Mapping[str, Dataset[Any]] = field(repr=False)
+    models: Mapping[str, Handed] = field(repr=False)  # others are loaded by name
+    data: Mapping[str, Handed] = field(repr=False)
 
     @classmethod
     def of(cls, spec: Spec, device: str) -> Provision:
         """For the shards of a spec; the device "auto" is chosen where a shard is judged."""
         every = 2**62 if spec.keep_images is True else int(spec.keep_images)
-        held = (spec.defences, spec.given_models, spec.given_data)
-        return cls(spec.name, spec.hash, spec.seed, spec.precision, device, spec.threads, spec.rounding, every, *held)
+        models = {name: Handed(each) for name, each in spec.given_models.items()}
+        data = {name: Handed(each) for name, each in spec.given_data.items()}
+        how = (spec.seed, spec.precision, device, spec.threads, spec.rounding, every)
+        return cls(spec.name, spec.hash, *how, spec.defences, models, data)
 
 
 class Judged(NamedTuple):
@@ -93,29 +101,29 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=2)
-def the_model(name: str, device: str, given: nn.Module | None) -> tuple[nn.Module, str]:
+def the_model(name: str, device: str, given: Handed | None) -> tuple[nn.Module, str]:
     """A model on its device, loaded by its name unless it is given, and its sha256."""
-    model = load_model(name) if given is None else deepcopy(given)  # a caller's model stays where it is
+    model: nn.Module = load_model(name) if given is None else deepcopy(given.it)  # a caller's model stays where it is
     sha256 = getattr(getattr(model, "card", None), "sha256", None)
-    if sha256 is None:
+    if sha256 is None or given is not None:  # a caller may have trained it on since it came from its file
         sha256 = weights.contents({key: each.cpu() for key, each in model.state_dict().items()})
     return model.to(device).eval(), sha256
 
 
 @lru_cache(maxsize=4)
-def the_data(name: str, view: View | None, given: Dataset[Any] | None) -> Data:
-    """Data, loaded by its name unless it is given, as a model with this view sees it."""
-    return load_data(name, view=view) if given is None else load_data(given, view=None if isinstance(given, Data) else view)
+def the_data(name: str, view: View | None, given: Handed | None) -> tuple[Data, tuple[int, ...] | None]:
+    """Data, loaded by its name unless it is given, as a model with this view sees it; and the logits that count, None for all."""
+    seen = None if given is not None and isinstance(given.it, Data) else view  # which says itself how it is seen
+    data = load_data(name if given is None else given.it, view=seen)
+    return (data, None) if data.subset is None else (Relabelled(data), data.subset)
 
 
 def scene(provision: Provision, name: str, data_name: str) -> Scene:
     """A model and data; data that shows only some of the model's classes is judged on those."""
     model, sha256 = the_model(name, chosen_device(provision.device), provision.models.get(name))
     card = getattr(model, "card", None)
-    data = the_data(data_name, getattr(card, "view", None), provision.data.get(data_name))
-    if data.subset is not None:
-        model, data = Subset(model, data.subset), Relabelled(data)
-    ready = InPrecision(model, PRECISIONS[provision.precision])
+    data, subset = the_data(data_name, getattr(card, "view", None), provision.data.get(data_name))
+    ready = InPrecision(model if subset is None else Subset(model, subset), PRECISIONS[provision.precision])
     ready.card = card  # type: ignore[assignment]  # it tells defences of the training
     return Scene(ready, data, sha256)
 
@@ -130,11 +138,24 @@ def check_fit(provision: Provision, stage: Scene, name: str, data_name: str) -> 
     except (RuntimeError, ValueError, TypeError) as error:
         shape = f"images of shape {tuple(x.shape[1:])} ({' '.join(str(error).split())[:120]})"
         raise InputError(f"{name} must take the images of {data_name}, got {shape}: they do not belong together") from error
+    given = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
     table = isinstance(logits, Tensor) and logits.dim() == 2
-    require(table, name, "return a table of logits", type(logits).__name__, "wrap it, see drq.FirstOutput")
-    known = int(y[0]) < logits.shape[1] and (data.classes is None or len(data.classes) == logits.shape[1])
-    count = f"{logits.shape[1]} logits for {len(data.classes or ()) or 'label ' + str(int(y[0]))} classes"
-    require(known, name, f"know the classes of {data_name}", count, "they do not belong together")
+    require(table, name, "return a table of logits", given, "wrap it, see drq.FirstOutput")
+    count, label = logits.shape[1], int(y[0])
+    known = label < count and (data.classes is None or len(data.classes) == count)
+    told = f"{count} logits for {f'label {label}' if data.classes is None else f'{len(data.classes)} classes'}"
+    require(known, name, f"know the classes of {data_name}", told, "they do not belong together")
+
+
+def check_defences(provision: Provision, stage: Scene, names: Iterable[str]) -> None:
+    """Build every defence around the model, so that one that cannot be built is told before anything is written."""
+    for name in dict.fromkeys(names):
+        try:
+            provision.defences[name].around(stage.model)
+        except MissingError:
+            continue  # the loop tells it, and runs the rest
+        except InputError as error:
+            raise InputError(f"defences.{name}: {error}") from error
 
 
 def judge(provision: Provision, shard: Shard) -> Judged:
@@ -146,7 +167,7 @@ def judge(provision: Provision, shard: Shard) -> Judged:
         made = {name: provision.defences[name].around(stage.model) for name in shard.task.defences}
         shifted = _shifted(shard, stage.model, made[shard.task.defences[0]], x, y, index)
         shared = _shared(provision, shard, stage) | _at(stage.model, x, y, index, shifted)
-        asked = {name: _judged(defence, x, y, shifted.x, provision.rounding) for name, defence in made.items()}
+        asked = {name: _judged(defence, stage.model, x, y, shifted.x, provision.rounding) for name, defence in made.items()}
     count = max(0, min(provision.keep_images, shard.last) - shard.first)
     kept = shifted.x[:count].cpu().numpy() if count else None
     return Judged(_stacked([shared | each | {"defence": name} for name, each in asked.items()], len(x)), kept)
@@ -192,6 +213,8 @@ def _at(model: nn.Module, x: Tensor, y: Tensor, index: Tensor, shifted: Shifted)
     """What the undefended model says where the threat left the samples, and how far that is."""
     with torch.no_grad():
         logits = model(shifted.x).double()
+    known = int(y.max()) < logits.shape[1]
+    require(known, "labels", f"lie below {logits.shape[1]}, the model's classes", int(y.max()), "check the order of classes")
     best = logits.topk(2).values
     right = logits.argmax(1) == y
     fooled = getattr(shifted, "static_fooled", torch.zeros_like(right))  # at some point on the way: attacks on a defence know
@@ -209,9 +232,9 @@ def _at(model: nn.Module, x: Tensor, y: Tensor, index: Tensor, shifted: Shifted)
     }
 
 
-def _judged(defence: nn.Module, x: Tensor, y: Tensor, shifted: Tensor, rounding: bool) -> dict[str, Any]:
+def _judged(defence: nn.Module, model: nn.Module, x: Tensor, y: Tensor, shifted: Tensor, rounding: bool) -> dict[str, Any]:
     """The answers of one defence, there and at the same place rounded to 8 bits."""
-    answers = answered(defence, shifted, y)
+    answers = answered(defence, shifted, y, model)
     found: dict[str, Any] = answers.columns | settings(defence)
     if answers.way is not None:
         found["cosine"] = _cosine(answers, shifted - x)

@@ -12,7 +12,7 @@ from drq import objectives
 from drq.auto_step import AutoStep
 from drq.defences.defence import Custom, Defence, Quantified, Standard
 from drq.drq import DRQ, Calibrated
-from drq.errors import InputError, nearest, one_line
+from drq.errors import InputError, nearest, one_line, require
 from drq.search import Gradient, Random
 from drq.smoothing import InnerAttack, Noise
 from drq.threats.catalogue import FAMILIES
@@ -60,7 +60,7 @@ def made(role: str, given: Any, where: str, **defaults: Any) -> Any:
     table = {role: given} if isinstance(given, str) else dict(given)
     makers = MAKERS[role]
     name = table.pop(role, None)
-    if name not in makers:
+    if not isinstance(name, str) or name not in makers:
         remedy = nearest(str(name), makers, f"it is one of {', '.join(makers)}")
         raise InputError(f"{where}.{role} must be the name of a {role}, got {name!r}: {remedy}")
     known = _known(makers[name])
@@ -76,7 +76,7 @@ def _settings(table: Mapping[str, Any], known: list[str], where: str) -> dict[st
     """The settings of a table, each of which must be known."""
     for key in table:
         if key not in known:
-            remedy = nearest(key, known, f"it has {', '.join(known) or 'no settings'}")
+            remedy = nearest(str(key), known, f"it has {', '.join(known) or 'no settings'}")
             raise InputError(f"{where} must have settings that exist, got {key!r}: {remedy}")
     return {key: setting(key, value, f"{where}.{key}") for key, value in table.items()}
 
@@ -118,13 +118,20 @@ def number(value: Any) -> Any:
     return value
 
 
+def _as_table(role: str, given: Any, where: str) -> dict[Any, Any]:
+    known = given is None or isinstance(given, str | Mapping)
+    remedy = f"call the class, as in {getattr(given, '__name__', 'Name')}(...), or write a table"
+    require(known, where, f"be a {role}, its name or a table", repr(given)[:80], remedy)
+    return {role: given} if isinstance(given, str) else dict(given or {})
+
+
 def defence(name: str, given: Any, where: str) -> Defence:
     """A defence from its table: its kind is ``defence``, else its name; every other key is a setting."""
     if isinstance(given, Defence):
         return given
     if callable(given):
         return Custom(given)
-    table = {"defence": given} if isinstance(given, str) else dict(given or {})
+    table = _as_table("defence", given, where)
     kind = table.pop("defence", "drq" if name not in ("standard", "drq") and table else name)
     if str(kind).startswith("python:"):
         return Custom(str(kind).removeprefix("python:"), {key: number(value) for key, value in table.items()})
@@ -153,7 +160,7 @@ def threat(name: str, given: Any, where: str, seed: int) -> dict[str, Threat | N
     """The threats that a table describes, by name: one, or the members of the paper's ensemble. None changes nothing."""
     if isinstance(given, Threat):
         return {name: given}
-    table = {"threat": given} if isinstance(given, str) else dict(given or {})
+    table = _as_table("threat", given, where)
     kind = table.setdefault("threat", name)
     if kind == "clean":
         _settings({key: value for key, value in table.items() if key != "threat"}, [], where)
@@ -163,7 +170,7 @@ def threat(name: str, given: Any, where: str, seed: int) -> dict[str, Threat | N
 
         settings = _settings({key: value for key, value in table.items() if key != "threat"}, _known(ensemble), where)
         return called(ensemble, {"seed": seed} | settings, where)  # type: ignore[no-any-return]
-    if kind not in THREATS:
+    if not isinstance(kind, str) or kind not in THREATS:
         remedy = nearest(str(kind), [*THREATS, "clean", "ensemble"], "drq threats lists them; clean leaves inputs as they are")
         raise InputError(f"{where}.threat must be the name of a threat, got {kind!r}: {remedy}")
     return {name: made("threat", table, where, seed=seed)}

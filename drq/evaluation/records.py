@@ -7,6 +7,7 @@ Parquet. Both hold the same columns, which :data:`COLUMNS` describes.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -80,6 +81,7 @@ COLUMNS = {
 }
 DTYPES: dict[str, type] = {"text": np.str_, "whole": np.int64, "number": np.float64, "truth": np.int8}
 NOTHING = {"text": "", "whole": -1, "number": np.nan, "truth": -1}  # in parts; null in a data frame
+DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
 UNTIMED = tuple(name for name in COLUMNS if name != "seconds")  # equal in every repetition on a CPU
 
 
@@ -97,14 +99,18 @@ def write_part(path: Path, rows: Mapping[str, Any]) -> None:
         np.savez_compressed(file, **arrays)
 
 
+def read_arrays(path: Path, names: Iterable[str], remedy: str) -> dict[str, NDArray[Any]]:
+    """Arrays by name from a file of numpy; an error says what to do about a damaged one."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in names}
+    except DAMAGE as error:
+        raise InputError(f"{path} must be a whole part of a run, got '{one_line(error)}': {remedy}") from error
+
+
 def read_part(path: Path) -> dict[str, NDArray[Any]]:
     """The columns of a part, all of one length."""
-    try:
-        with np.load(path, allow_pickle=False) as part:
-            arrays = {name: part[name] for name in COLUMNS}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        remedy = "delete that file, and the same command computes its rows again"
-        raise InputError(f"{path} must be a whole part of a run, got '{one_line(error)}': {remedy}") from error
+    arrays = read_arrays(path, COLUMNS, "delete that file, and the same command computes its rows again")
     version = int(arrays["schema_version"])
     if version != SCHEMA_VERSION:
         remedy = "read it with the version of drq that wrote it"

@@ -17,15 +17,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
+from io import BytesIO, FileIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drq.errors import InputError, one_line, require
 from drq.evaluation.plan import Shard, Task
-from drq.evaluation.records import as_frame, read_part, require_polars, write_part
+from drq.evaluation.records import COLUMNS, SCHEMA_VERSION, as_frame, read_arrays, read_part, require_polars, write_part
 from drq.files import in_one_piece
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ try:
 except ImportError:  # as on Windows: there two writers are not told apart
     fcntl = None  # type: ignore[assignment]
 
+DRAFT = ".*." + 32 * "[0-9a-f]"  # as files.in_one_piece names what it is writing
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -90,7 +93,8 @@ class Run:
     def images(self, task: int) -> NDArray[np.float32]:
         """The images that were kept of one task, by its number in ``about["tasks"]``; (0,) where there are none."""
         files = sorted((self.path / "images").glob(f"{task:04d}-*.npz"))
-        found = [_array(path) for path in files]
+        remedy = "delete that file: its images are lost, no rows are"
+        found = [read_arrays(path, ["images"], remedy)["images"] for path in files]
         return np.concatenate(found) if found else np.zeros(0, np.float32)
 
     @property
@@ -106,18 +110,17 @@ class Run:
         return lines
 
 
-def _array(path: Path) -> NDArray[Any]:
-    with np.load(path, allow_pickle=False) as file:
-        return file["images"]  # type: ignore[no-any-return]
-
-
-def _parquet(path: Path) -> polars.DataFrame:
+def _parquet(path: Path, rows: int | None = None) -> polars.DataFrame:
+    """The rows of a file, or the first so many."""
     pl = require_polars()
     try:
-        return pl.read_parquet(path)  # type: ignore[no-any-return]
-    except (OSError, pl.exceptions.PolarsError) as error:
+        frame: polars.DataFrame = pl.read_parquet(path, n_rows=rows)
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         remedy = "delete that file, and the same drq evaluate computes its rows again"
         raise InputError(f"{path} must be a whole Parquet file, got '{one_line(error)}': {remedy}") from error
+    known, rule = frame.columns == [*COLUMNS], f"have the columns of schema_version {SCHEMA_VERSION}"
+    require(known, str(path), rule, f"{frame.width} others", "read it with the version of drq that wrote it")
+    return frame
 
 
 class Writer:
@@ -133,10 +136,12 @@ class Writer:
         return shard.task.key in self.finished or shard.key in self.done
 
     def check(self) -> None:
-        """Read every part, so that a damaged one is told before anything is computed."""
+        """Look into every file, so that a damaged one is told before anything is computed."""
         for key, path in self.run.parts():
             if key.partition("-")[0] not in self.finished:
                 read_part(path)
+        for key in sorted(self.finished) if find_spec("polars") is not None else ():
+            _parquet(self.run.path / "records" / f"{key}.parquet", rows=0)
 
     def put(self, shard: Shard, rows: Mapping[str, Any], images: NDArray[Any] | None) -> None:
         """Keep the rows of a shard; the rows come last, since they say that the shard is done."""
@@ -151,17 +156,21 @@ class Writer:
         """Turn the parts of a finished task into Parquet."""
         paths = [path for key, path in self.run.parts() if key.startswith(f"{task.key}-")]
         if task.key not in self.finished:
-            frame = as_frame([read_part(path) for path in paths])
+            whole = BytesIO()  # written by us, since polars would tell a full disk as a broken file
+            as_frame([read_part(path) for path in paths]).write_parquet(whole)
             with room(self.run.path), in_one_piece(self.run.path / "records" / f"{task.key}.parquet") as file:
-                frame.write_parquet(file)
+                file.write(whole.getbuffer())
             self.finished.add(task.key)
         for path in paths:
             path.unlink()
 
     def note(self, line: Mapping[str, Any]) -> None:
         """Add a line to the history."""
-        with room(self.run.path), (self.run.path / "history.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        path = self.run.path / "history.jsonl"
+        with room(self.run.path), path.open("a+b") as file:
+            file.seek(max(0, file.tell() - 1))
+            start = b"" if file.read() in (b"", b"\n") else b"\n"  # a crash may have cut off the last line
+            file.write(start + json.dumps(line).encode() + b"\n")
 
 
 @contextmanager
@@ -169,17 +178,21 @@ def writing(path: Path, about: Mapping[str, Any]) -> Iterator[Writer]:
     """A run to write to: a new one, or one of the same spec to go on with. Nobody else can write meanwhile."""
     with room(path):
         path.mkdir(parents=True, exist_ok=True)
-        strangers = not (path / "run.json").exists() and any(each.name != ".lock" for each in path.iterdir())
+        ours = [each.name == ".lock" or each.match(DRAFT) for each in path.iterdir()]
+        strangers = not (path / "run.json").exists() and not all(ours)
     remedy = "choose another, or remove what is in it"
     require(not strangers, "out", "be a new directory or that of a run", repr(str(path)), remedy)
     with _lock(path):
         known = Run.open(path) if (path / "run.json").exists() else None
-        if known is not None:
+        begun = any(path.glob("parts/[0-9]*")) or any(path.glob("records/[0-9]*"))
+        if known is not None and begun:  # one without rows may still change its spec: a mistake in it came to light late
             _check_same(known, about)
-            about = {**about, "created": known.about.get("created", about["created"])}
+            about = _continued(known, about)
         with room(path):
-            for draft in (*path.glob(".*.*"), *path.glob("*/.*.*")):  # what a crash left half written
+            for draft in (*path.glob(DRAFT), *path.glob(f"*/{DRAFT}")):  # what a crash left half written
                 draft.unlink(missing_ok=True)
+            for image in () if begun else path.glob("images/[0-9]*.npz"):  # and what it left without rows
+                image.unlink(missing_ok=True)
             with in_one_piece(path / "run.json") as file:
                 file.write(json.dumps(about, indent=2).encode())
         yield Writer(Run(path, about))
@@ -188,24 +201,25 @@ def writing(path: Path, about: Mapping[str, Any]) -> Iterator[Writer]:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """The right to write; the system takes it back when the process ends, however it ends."""
-    with room(path), (path / ".lock").open("a+", encoding="utf-8") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                remedy = "wait for it, stop it, or choose another directory"
-                raise InputError(f"out must not be in use, got {str(path)!r}, written by {holder}: {remedy}") from error
-        _sign(file)
+    with room(path):
+        file = (path / ".lock").open("a+b", buffering=0)  # so that nothing is left to write when it is closed
+    with file:
+        with room(path):
+            _claim(file, path)
         yield
 
 
-def _sign(file: IO[str]) -> None:
-    file.seek(0)
-    file.truncate()
-    file.write(f"process {os.getpid()} on {socket.gethostname()}")
-    file.flush()
+def _claim(file: FileIO, path: Path) -> None:
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().decode(errors="replace").strip() or "another process"
+            remedy = "wait for it, stop it, or choose another directory"
+            raise InputError(f"out must not be in use, got {str(path)!r}, written by {holder}: {remedy}") from error
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
 
 
 @contextmanager
@@ -230,10 +244,23 @@ def _check_same(known: Run, about: Mapping[str, Any]) -> None:
             for name, now in about[key].items()
             if before.get(name) not in (None, now) and now is not None
         ]
+    for before, after in zip(known.about.get("tasks", ()), about["tasks"], strict=False):
+        if None not in (before["images"], after["images"]) and before["images"] != after["images"]:
+            changes.append(f"{after['data']} had {before['images']} images, has {after['images']}")
+    changes = [*dict.fromkeys(changes)]
     if changes or known.about["spec_hash"] != about["spec_hash"]:
         told = "; ".join(changes[:5]) + (f"; and {len(changes) - 5} more" if len(changes) > 5 else "")
         remedy = "choose another directory with --out, or undo the change"
         raise InputError(f"spec must be that of the run in {str(known.path)!r}, got a changed one ({told}): {remedy}")
+
+
+def _continued(known: Run, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of a run that goes on: what this machine lacks stays as it was known before."""
+    before = known.about
+    kept = {key: {**before.get(key, {}), **about[key]} for key in ("models", "data")}
+    pairs = zip(before.get("tasks", about["tasks"]), about["tasks"], strict=False)
+    tasks = [{**now, "images": old["images"] if now["images"] is None else now["images"]} for old, now in pairs]
+    return {**about, **kept, "tasks": tasks, "created": before.get("created", about["created"])}
 
 
 def differences(before: Any, now: Any, place: str = "") -> Iterator[str]:

@@ -21,6 +21,7 @@ from drq.threats.threat import Threat
 
 VICTIMS = ("base", "defence")
 ENGINES = ("local", "ray")
+LARGEST = 2**63 - 1  # that a column of whole numbers can hold
 NOT_RESULTS = ("title", "engine", "device")  # keys that no record depends on
 
 
@@ -106,7 +107,8 @@ class Spec:
         self._check_values()
         for name in ("models", "data"):
             given = getattr(self, name)
-            self._put(f"given_{name}", dict(given) if isinstance(given, Mapping) else {})
+            kind: type = nn.Module if name == "models" else Dataset
+            self._put(f"given_{name}", _handed_in(given, name, kind) if isinstance(given, Mapping) else {})
             self._put(name, names(given, name))
         self._put("threats", dict(self._trials()))
         tables = _table(self.defences, "defences")
@@ -135,6 +137,7 @@ class Spec:
     def _trials(self) -> Iterator[tuple[str, Trial]]:
         """Every threat with its place in the spec; the paper's ensemble becomes its members, in a suite of its name."""
         seen: set[str] = set()
+        shown: set[tuple[str, str, str]] = set()
         for name, given in _table(self.threats, "threats"):
             where, own = f"threats.{name}", {}
             if isinstance(given, Mapping):
@@ -150,7 +153,17 @@ class Spec:
                 require(key not in seen, where, "have a name of its own", repr(key), "rename one of the two")
                 seen.add(key)
                 victim: Any = trial.victim or self.victim
-                yield key, Trial(threat, victim, trial.limit, trial.suite or name, trial.title or member)
+                made = Trial(threat, victim, trial.limit, trial.suite or name, trial.title or member)
+                same = (str(made.suite), str(made.title), victim)
+                require(
+                    same not in shown,
+                    where,
+                    "be told from others in its suite",
+                    repr(made.title),
+                    "give one of the two another suite or title",
+                )
+                shown.add(same)
+                yield key, made
         require(bool(seen), "threats", "have at least one", "none", "clean leaves inputs as they are")
 
     def _groups(self) -> Iterator[Group]:
@@ -174,15 +187,15 @@ class Spec:
         require(isinstance(given, Mapping), where, "be a table", type(given).__name__, "write [[groups]]")
         known = [each.name for each in fields(Group)]
         for key in given:
-            remedy = nearest(key, known, f"a group has {', '.join(known)}")
+            remedy = nearest(str(key), known, f"a group has {', '.join(known)}")
             require(key in known, where, "have keys that exist", repr(key), remedy)
         found: dict[str, Any] = {}
         for key in ("models", "data"):
-            found[key] = names(given.get(key, ()), f"{where}.{key}")
-            require(bool(found[key]), f"{where}.{key}", "name at least one", "none", f'as in {key} = ["digits"]')
+            found[key] = _some(given.get(key, ()), f"{where}.{key}", f'as in {key} = ["digits"]')
         for key, choices in (("threats", self._by_table()), ("defences", {each: [each] for each in self.defences})):
             if key in given:
-                found[key] = tuple(_chosen(names(given[key], f"{where}.{key}"), choices, f"{where}.{key}"))
+                wanted = _some(given[key], f"{where}.{key}", "leave it out for all")
+                found[key] = tuple(_chosen(wanted, choices, f"{where}.{key}"))
         _check_count(f"{where}.limit", given.get("limit"), 1, optional=True)
         return Group(**found, limit=given.get("limit"))
 
@@ -220,7 +233,7 @@ class Spec:
         path = Path(path)
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:  # of the file, of its encoding or syntax, of tables without end
             reason = error.strerror if isinstance(error, OSError) else one_line(error)
             raise InputError(f"spec must be a TOML file that can be read, got {str(path)!r} ({reason}): correct it") from error
         return cls.of({"name": path.stem} | table)
@@ -230,7 +243,8 @@ class Spec:
         """The spec in a table."""
         known = [each.name for each in fields(cls) if each.init]
         for key in table:
-            require(key in known, "spec", "have keys that exist", repr(key), nearest(key, known, f"it has {', '.join(known)}"))
+            remedy = nearest(str(key), known, f"it has {', '.join(known)}")
+            require(key in known, "spec", "have keys that exist", repr(key), remedy)
         return cls(**table)
 
 
@@ -246,9 +260,29 @@ def names(given: Any, where: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _handed_in(given: Mapping[Any, Any], where: str, kind: type) -> dict[str, Any]:
+    for name, each in given.items():
+        rule = f"be a {kind.__module__.partition('.')[0]} {kind.__name__}"
+        require(
+            isinstance(each, kind),
+            f"{where}.{name}",
+            rule,
+            type(each).__name__,
+            f'by name they stand in a list, as in {where} = ["digits"]',
+        )
+    return dict(given)
+
+
 def _corruptions(name: str) -> list[str]:
     first, star, last = name.partition("-c/*")
     return [f"{first}-c/{kind}{last}" for kind in list(KINDS)[:15]] if star else [name]
+
+
+def _some(given: Any, where: str, remedy: str) -> tuple[str, ...]:
+    require(not isinstance(given, Mapping), where, "be a list of names", "a table", remedy)
+    found = names(given, where)
+    require(bool(found), where, "name at least one", "none", remedy)
+    return found
 
 
 def _chosen(wanted: Sequence[str], choices: Mapping[str, list[str]], where: str) -> Iterator[str]:
@@ -278,8 +312,9 @@ def _check_trial(trial: Trial, where: str) -> None:
 
 
 def _check_count(key: str, value: Any, least: int, optional: bool = False, truth: bool = False) -> None:
-    whole = isinstance(value, int) and (truth or not isinstance(value, bool)) and value >= least
-    rule = f"be a whole number of at least {least}{', or true' if truth else ''}"
+    whole = isinstance(value, int) and (truth or not isinstance(value, bool)) and least <= value <= LARGEST
+    too_large = isinstance(value, int) and value > LARGEST
+    rule = "lie below 2**63" if too_large else f"be a whole number of at least {least}{', or true' if truth else ''}"
     require(whole or (optional and value is None), key, rule, repr(value), "leave it out for the default")
 
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from drq.errors import InputError, nearest, require
 from drq.files import models_folder
-from drq.models import digits, libraries, robustbench, trained, weights
+from drq.models import digits, libraries, plane, robustbench, trained, weights
 from drq.models.classifier import Card, Classifier
 from drq.models.dncnn import Denoised
 from drq.models.stored import NONE, Normalisation, Stored
@@ -30,10 +30,10 @@ def load(name: str, **options: Any) -> nn.Module:
     """The classifier of that name: in evaluation mode, of inputs in [0, 1], with its normalisation inside.
 
     Args:
-        name: ``digits`` and ``cifar10-small`` come with the package; ``cifar10-linf`` and its relatives are files in DRQ_MODELS;
-            ``robustbench:``, ``timm:``, ``torchvision:`` and ``hf:`` go before a library's own name, ``file:`` before a file
-            of weights, ``python:`` before ``package.module:factory``, ``denoised:`` before any name of a CIFAR-10 model. Options
-            may follow: ``file:weights.safetensors?arch=preact_resnet18&classes=10``.
+        name: ``digits``, ``gaussians-svm`` and ``cifar10-small`` come with the package; ``cifar10-linf`` and its relatives are
+            files in DRQ_MODELS; ``robustbench:``, ``timm:``, ``torchvision:`` and ``hf:`` go before a library's own name,
+            ``file:`` before a file of weights, ``python:`` before ``package.module:factory``, ``denoised:`` before any name of a
+            CIFAR-10 model. Options may follow: ``file:weights.safetensors?arch=preact_resnet18&classes=10``.
         options: of its loader, such as ``download=True``: nothing is downloaded otherwise.
 
     >>> load("digits").card.classes
@@ -164,6 +164,7 @@ def _flag(text: str) -> bool:
 READ = {"classes": _count, "mean": _numbers, "std": _numbers, "radius": _number, "download": _flag, "pretrained": _flag}
 NAMED: Mapping[str, Callable[..., nn.Module]] = {
     "digits": lambda: digits.classifier(),
+    plane.NAME: plane.load,
     **{name: partial(trained.load, name) for name in trained.STORED},
 }
 SOURCES: Mapping[str, Callable[..., nn.Module]] = {
@@ -189,7 +190,7 @@ def list() -> builtins.list[Entry]:
     """Every model that has a name of its own, and an example of every source of others.
 
     >>> [entry.name for entry in list() if entry.present][:2]
-    ['digits', 'cifar10-small']
+    ['digits', 'gaussians-svm']
     """
     stored = [Entry(name, each.card.summary, trained.place(name).is_file()) for name, each in trained.STORED.items()]
     published = [
@@ -197,7 +198,9 @@ def list() -> builtins.list[Entry]:
         for name, each in robustbench.PUBLISHED.items()
     ]
     sources = [Entry(name, summary, name.startswith(OURS)) for name, summary in EXAMPLES.items()]
-    return [Entry("digits", digits.SUMMARY, importlib.util.find_spec("sklearn") is not None), *stored, *published, *sources]
+    fitted = importlib.util.find_spec("sklearn") is not None
+    made = {"digits": digits.SUMMARY, plane.NAME: plane.SUMMARY}
+    return [*(Entry(name, summary, fitted) for name, summary in made.items()), *stored, *published, *sources]
 
 
 EXAMPLES = {

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from drq.threats.adaptive import EndToEnd, Manipulation
 from drq.threats.attacks import APGD, PGD, APGDTargeted, LastPlace, PGDAttack, PGDNoise, RandomNoise, RaySAttack, SquareAttack
 from drq.threats.corruptions import DESCRIPTIONS, Corruption
+from drq.threats.noise import GaussianNoise
 from drq.threats.red_team import Chain, RedTeam
 from drq.threats.spatial import Rotation, RotationTranslation, Translation
 from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Halfway, ScoreBased, Transfer
@@ -21,6 +22,7 @@ FAMILIES: Mapping[str, tuple[type[Threat], ...]] = {
     "attack on a model": (PGD, APGD, APGDTargeted, RandomNoise, SquareAttack, RaySAttack, LastPlace, AutoAttack, Foolbox),
     "adaptive attack of the paper": (PGDNoise, PGDAttack, EndToEnd, Manipulation),
     "attack on a defence": (Transfer, Envelope, Halfway, FewerSteps, ScoreBased, DecisionBased, Chain, RedTeam),
+    "noise": (GaussianNoise,),
     "spatial": (Rotation, Translation, RotationTranslation),
 }
 

@@ -1,0 +1,74 @@
+"""Pictures for a report: inputs that were kept, beside what they were before, with what was said about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drq.evaluation.records import require_polars
+from drq.evaluation.run import Run
+
+if TYPE_CHECKING:
+    import polars
+
+
+def examples(run: Run, records: polars.DataFrame, each: int = 3) -> list[dict[str, Any]]:
+    """Some of the images that a run kept: for every task first those that a defence put right, then those that it spoiled.
+
+    Args:
+        run: that has the images.
+        records: its records.
+        each: pictures of a task, at most.
+
+    Returns:
+        title, caption and image (H, W, 3) of 8-bit values; beside a shifted image stands the one that it was made of, where
+        the run kept it.
+    """
+    tasks, found = run.about["tasks"], []
+    clean = {(task["model"], task["data"]): number for number, task in enumerate(tasks) if task["threat"] == "clean"}
+    for number, task in enumerate(tasks):
+        images = run.images(number)
+        if images.ndim != 4 or images.shape[1] not in (1, 3):
+            continue  # nothing was kept, or it is no picture
+        before = run.images(clean[task["model"], task["data"]]) if (task["model"], task["data"]) in clean else images[:0]
+        for index, caption in _chosen(run, records, number, len(images), each):
+            pair = [before[index]] if task["threat"] != "clean" and index < len(before) else []
+            title = f"{task['threat']}, image {index} of {task['data']}"
+            found.append({"title": title, "caption": caption, "image": _side_by_side([*pair, images[index]])})
+    return found
+
+
+def _chosen(run: Run, records: polars.DataFrame, number: int, kept: int, each: int) -> Iterator[tuple[int, str]]:
+    """Positions of the samples that tell most, and who said what about them."""
+    pl, task = require_polars(), run.about["tasks"][number]
+    trial = run.about["spec"]["threats"][task["threat"]]
+    rows = records.filter(
+        pl.col("index") < kept,
+        *(pl.col(name) == task[name] for name in ("model", "data", "victim")),
+        pl.col("suite") == trial["suite"],
+        pl.col("threat") == trial["title"],
+        pl.col("defence").is_in(task["defences"]),
+    )
+    right, base = pl.col("prediction") == pl.col("label"), pl.col("base_prediction") == pl.col("label")
+    ranked = (
+        rows.group_by("index", "label")
+        .agg(
+            (right & ~base).any().alias("repaired"),
+            (~right & base).any().alias("spoiled"),
+            pl.concat_str("defence", pl.lit(" "), "prediction").alias("said"),
+        )
+        .sort(["repaired", "spoiled", "index"], descending=[True, True, False])
+    )
+    for row in ranked.head(each).iter_rows(named=True):
+        yield row["index"], f"true class {row['label']}; {', '.join(row['said'])}"
+
+
+def _side_by_side(images: list[NDArray[Any]]) -> NDArray[np.uint8]:
+    """Images (C, H, W) in [0, 1] as one picture (H, W, 3), with a gap of one pixel in eight between them."""
+    pictures = [np.repeat(each, 3 // each.shape[0], axis=0).transpose(1, 2, 0) for each in images]
+    gap = np.ones((pictures[0].shape[0], max(1, pictures[0].shape[1] // 8), 3))
+    joined = np.concatenate([part for picture in pictures for part in (gap, picture)][1:], axis=1)
+    return (joined.clip(0, 1) * 255).round().astype(np.uint8)

@@ -1,0 +1,335 @@
+"""The report: one well-formed page that loads nothing, escapes everything, and whose every accuracy can be recomputed."""
+
+import base64
+import io
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+from refusals import refused
+from synthetic import records
+from whole_runs import ABOUT, everything, pictures
+
+from drq.report import report
+from drq.reporting.page import Markup, element, image, png
+from drq.reporting.verdict import UNTESTED
+
+VOID = {"meta", "img", "br"}
+BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "report.py"
+
+
+class Page(HTMLParser):
+    """What a browser would see; fails on tags that do not fit together."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.ids, self.texts, self.shares, self.waiting = [], [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == [], f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), (tag, names)
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
+        if "id" in attributes:
+            self.ids.append(attributes["id"])
+        if tag not in VOID:
+            self.open.append(tag)
+        if "data-expression" in attributes:
+            self.waiting.append((len(self.open), attributes["data-expression"], ""))
+
+    def handle_startendtag(self, tag, attrs):
+        assert "svg" in self.open, f"{tag} closes itself outside of SVG"
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open, f"{tag} is closed but not open"
+        assert self.open[-1] == tag, (self.open, tag)
+        if self.waiting and self.waiting[-1][0] == len(self.open):
+            self.shares.append(self.waiting.pop()[1:])
+        self.open.pop()
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else "", data))
+        if self.waiting:
+            depth, expression, text = self.waiting.pop()
+            self.waiting.append((depth, expression, text + data))
+
+    @property
+    def text(self):
+        return " ".join(" ".join(data for tag, data in self.texts if tag != "style").split())
+
+    def attributes(self, name):
+        return [each[name] for _, each in self.tags if name in each]
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return everything(), everything(80, seed=7)
+
+
+@pytest.fixture(scope="module")
+def full(frames):
+    keys = ("table4", "cifar10-linf", "cifar10", "ensemble")
+    rows = [("clean", "standard", 83.34), ("FAB", "DRQ linf", 71.43), ("worst case", "DRQ linf", 48.52)]
+    cells = [(*keys, threat, defence, value) for threat, defence, value in rows]
+    names = ["experiment", "model", "data", "suite", "threat", "defence", "value"]
+    published = pl.DataFrame(cells, schema=names, orient="row").with_columns(
+        suite=pl.when(pl.col("threat") == "clean").then(pl.lit("clean")).otherwise("suite")
+    )
+    return report(frames[0], about=ABOUT, examples=pictures(), published=published, compare=frames[1])
+
+
+@pytest.fixture(scope="module")
+def page(full):
+    return Page(full)
+
+
+def test_the_page_is_well_formed(page, full):
+    assert full.startswith("<!doctype html>")
+    assert len(page.ids) == len(set(page.ids))
+    for tag in ("header", "nav", "main", "footer", "h1", "title"):
+        assert sum(name == tag for name, _ in page.tags) == 1, tag
+    headings = [name for name, _ in page.tags if re.fullmatch("h[1-6]", name)]
+    assert all(int(after[1]) <= int(before[1]) + 1 for before, after in zip(headings, headings[1:], strict=False))
+    assert dict(page.tags)["html"]["lang"] == "en"
+
+
+def test_whatever_is_referred_to_is_there(page, full):
+    ids = set(page.ids)
+    for name in ("aria-labelledby", "popovertarget"):
+        assert set(page.attributes(name)) <= ids
+    assert {each.removeprefix("#") for each in page.attributes("href")} <= ids
+    assert set(re.findall(r"url\(#([^)]*)\)", full)) <= ids
+
+
+def test_nothing_is_loaded(page, full):
+    """Neither by an element nor by a style; and the browser is told to refuse it."""
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed", "base", "form"}
+    assert all(each.startswith("data:image/png;base64,") for each in page.attributes("src"))
+    assert all(each.startswith("#") for each in page.attributes("href"))
+    assert not re.findall(r"url\((?!#)", full)
+    assert "@import" not in full
+    assert not [name for _, each in page.tags for name in each if name.startswith("on") or name == "srcset"]
+    (policy,) = [each["content"] for tag, each in page.tags if tag == "meta" and "http-equiv" in each]
+    assert policy.startswith("default-src 'none'")
+    assert "script" not in policy
+
+
+def test_every_accuracy_can_be_recomputed(page, frames):
+    names = {"records": frames[0], "compare": frames[1], "pl": pl}
+    assert len(page.shares) > 100
+    values = {expression: eval(expression, names) for expression, _ in page.shares}
+    for expression, text in page.shares:
+        assert re.fullmatch(r"\d+\.\d{1,2}", text), text
+        assert float(text) == pytest.approx(values[expression], abs=0.5 * 10.0 ** -len(text.partition(".")[2]) + 1e-9), expression
+    assert any("base_withstood" in expression for expression in values)
+    assert any(expression.startswith("compare.") for expression in values)
+
+
+def test_every_accuracy_of_the_tables_is_there(page, frames):
+    """Of every model, data set, threat and defence, counted in plain Python."""
+    right = {}
+    for row in frames[0].iter_rows(named=True):
+        key = tuple(row[name] for name in ("model", "data", "threat", "defence"))
+        right.setdefault(key, []).append(row["prediction"] == row["label"])
+    shown = {text for expression, text in page.shares if "group_by" not in expression}
+    assert {f"{100 * np.mean(each):.1f}" for each in right.values()} <= shown
+    assert len({expression for expression, _ in page.shares if not expression.startswith("compare")}) >= len(right)
+
+
+def test_expressions_can_be_read_and_copied(page):
+    codes = [data for tag, data in page.texts if tag == "code"]
+    for expression, _ in page.shares:
+        assert expression in codes
+    assert len(codes) < len(page.shares)  # each is kept once
+
+
+def test_the_verdict_comes_first(page):
+    order = [
+        key for key in page.ids if key in {href.removeprefix("#") for href in page.attributes("href")} and "expression" not in key
+    ]
+    wanted = ["main", "verdict", "accuracy", "worst-case", "corruptions", "paper", "comparison", "figures", "examples"]
+    assert [key for key in order if "-" not in key or key == "worst-case"][: len(wanted)] == wanted
+    assert page.text.index("is better than standard in") < page.text.index("95 % interval")
+
+
+def test_gains_and_losses_are_both_told(page):
+    for words in (
+        "Gains",
+        "Losses",
+        "No difference beyond chance:",
+        "static worst case",
+        "No gain survives.",
+        "280 times the passes",
+    ):
+        assert words in page.text, words
+    assert UNTESTED not in page.text
+
+
+def test_what_is_missing_is_said(page):
+    assert "Not measured: robustbench:cifar100/Linf/Rice2020Overfitting : its weights are not on this machine" in page.text
+
+
+def test_how_to_repeat_it(page):
+    for words in (ABOUT["command"], ABOUT["spec_hash"], ABOUT["created"], "1" * 64, "2" * 64, '"radius": "8/255"', "1,234"):
+        assert words in page.text, words
+
+
+def test_beside_the_paper(page):
+    assert "83.34" in page.text
+    assert "48.52" in page.text
+    assert re.search(r"inside our 95 % interval in \d of 3 cases", page.text)
+    assert "cifar10-linf, in place of robustbench:cifar10/Linf/Wong2020Fast" in page.text
+
+
+def test_beside_another_run(frames):
+    """Runs of one spec on other machines: the difference is that of the samples in common."""
+    other = frames[0].filter(pl.col("index") >= 50)
+    flipped = pl.when(pl.col("index") < 90).then(pl.col("label")).otherwise(pl.col("prediction"))
+    page = Page(report(records(models=("a",)), compare=records(models=("a",)).filter(pl.col("index") >= 50)))
+    assert "samples in common" in page.text
+    assert re.search(r"clean DRQ linf [\d.]+ [\d.]+ 150 \+0\.0 ", page.text)
+    same = records(models=("a",))
+    page = Page(report(same, compare=same.with_columns(prediction=flipped)))
+    gained = (
+        same.filter(threat="clean", defence="standard", index=pl.int_range(0, 90))
+        if False
+        else same.filter(pl.col("threat") == "clean", pl.col("defence") == "standard", pl.col("index") < 90)
+    )
+    wrong = (gained["prediction"] != gained["label"]).sum()
+    assert re.search(rf"clean standard [\d.]+ [\d.]+ 200 -{100 * wrong / 200:.1f} ", page.text)
+    assert "have no cell in common" in Page(report(records(models=("x",)), compare=other)).text
+
+
+def test_images_are_in_the_page(page):
+    given = [each["image"] for each in pictures()]
+    sources = page.attributes("src")
+    assert len(sources) == len(given)
+    for source, pixels in zip(sources, given, strict=True):
+        shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))))
+        np.testing.assert_array_equal(shown, pixels.squeeze())
+    assert page.attributes("alt")[0] == "horse 0. standard: deer, DRQ: horse"
+
+
+def test_png_of_any_size():
+    for shape in ((1, 1, 1), (3, 5, 3), (64, 1, 3)):
+        pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(png(pixels)))).reshape(shape), pixels)
+
+
+def test_images_of_another_kind_are_refused():
+    for wrong in (np.zeros((3, 3, 3)), np.zeros((3, 3, 4), np.uint8), np.zeros((0, 3, 3), np.uint8)):
+        refused(image, wrong, "a", words=["examples must be 8-bit images (H, W, C)"])
+
+
+def test_figures_fit_the_page(page, full):
+    """Letters are letters, in the colours and the font of the page; nothing of matplotlib's own style is left."""
+    figures = re.findall(r"<svg.*?</svg>", full, re.DOTALL)
+    assert len(figures) >= 8
+    for figure in figures:
+        assert "<text" in figure
+        assert "currentColor" in figure
+        for word in ("#000000", "font-family", "<style", "<metadata", "xmlns", "<?xml"):
+            assert word not in figure, word
+        assert 'role="img"' in figure
+
+
+HOSTILE = "<script>alert(1)</script>\"'&amp; onload=x ]]></style><!-- $x$ \u202e"
+
+
+def test_names_cannot_break_out():
+    """Names come from anywhere: in tables, figures, the verdict, the spec and the captions they are text."""
+    named = records(60, (HOSTILE,), (HOSTILE,), {HOSTILE: HOSTILE, "b": HOSTILE}, ("standard", HOSTILE, f"{HOSTILE}2"))
+    about = {key: HOSTILE for key in ("name", "title", "created", "command", "spec_hash")}
+    about |= {"spec": {HOSTILE: HOSTILE}, "missing": [{"what": HOSTILE, "why": HOSTILE}], "history": [{"started": HOSTILE}]}
+    examples = [{"title": HOSTILE, "caption": HOSTILE, "image": np.zeros((2, 2, 3), np.uint8)}]
+    text = report(named, about=about, examples=examples, compare=named)
+    page = Page(text)
+    assert "<script" not in text.lower()
+    assert "\u202e" not in text
+    assert not [name for _, each in page.tags for name in each if name.startswith("on")]
+    assert sum(tag == "style" for tag, _ in page.tags) == 1
+    assert "<script>alert(1)</script>" in page.text
+    assert len(page.ids) == len(set(page.ids))
+    for expression, shown in page.shares:
+        assert float(shown) == pytest.approx(eval(expression, {"records": named, "compare": named, "pl": pl}), abs=0.051)
+
+
+def test_text_is_escaped_and_markup_is_not():
+    assert element("p", "<b>", Markup("<b></b>"), title='"') == '<p title="&quot;">&lt;b&gt;<b></b></p>'
+    assert element("input", disabled=True, hidden=False, data_x=None) == "<input disabled></input>"
+
+
+def test_records_alone_are_enough():
+    text = Page(report(records(20))).text
+    assert text.startswith("made-up")
+    for absent in ("Examples", "Beside the paper", "Beside another run", "Mean over corruptions", "Not measured"):
+        assert absent not in text
+    assert UNTESTED in text
+
+
+def test_a_loss_is_called_a_loss():
+    frame = records(models=("a",)).with_columns(
+        prediction=pl.when(pl.col("defence") == "DRQ linf").then(pl.col("label") + 1).otherwise(pl.col("label"))
+    )
+    text = Page(report(frame)).text
+    assert "DRQ linf loses: worse than standard in 4 of 4 comparisons, better in none." in text
+    assert "Gains None beyond chance." in text
+
+
+def test_the_undefended_model_alone():
+    text = Page(report(records(20, defences=("standard",)))).text
+    assert "Only standard was evaluated" in text
+    assert "Knowing when not to answer" not in text
+
+
+def test_only_attacks_on_the_defence():
+    """Without the undefended model among the defences there is still its static worst case."""
+    frame = records(models=("a",), defences=("DRQ linf",)).with_columns(victim=pl.lit("defence"))
+    text = Page(report(frame)).text
+    assert "DRQ linf was measured only under attacks on itself." in text
+    assert "static worst case" in text
+
+
+def test_the_page_is_the_same_every_time():
+    frame = records(30)
+    assert report(frame) == report(frame)
+
+
+def test_many_cells_stay_small():
+    """Corruptions are told by their mean in figures, and every model has some."""
+    kinds = ("fog", "frost", "snow", "contrast", "pixelate", "brightness")
+    frame = records(
+        20, ("a", "b", "c"), tuple(f"cifar10-c/{kind}/5" for kind in kinds), {str(each): "suite" for each in range(6)}
+    )
+    text = report(frame)
+    assert len(text) < 3e6
+    assert all(f"<b>Accuracy: {model}</b>" in text for model in "abc")
+    assert text.count("<figure>") <= 20
+
+
+def test_no_rows():
+    refused(report, records().clear(), words=["records must have rows"])
+    refused(report, records().drop("margin"), words=["all columns", "margin"])
+
+
+@pytest.mark.slow
+def test_a_million_rows():
+    done = subprocess.run([sys.executable, BENCHMARK], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["rows"] == 1_000_000
+    assert found["peak_gib"] < 2e9 / 2**30
+    assert found["tables_seconds"] + found["report_seconds"] < 20
+    assert found["page_mb"] < 3

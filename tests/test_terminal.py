@@ -1,0 +1,59 @@
+"""What is shown while a bar is: above it on a terminal, and in the file where standard output is one."""
+
+import io
+import re
+import sys
+
+import pytest
+
+from drq import terminal
+
+
+class Screen(io.StringIO):
+    """A terminal, as far as it is asked."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    return Screen()
+
+
+def work(monkeypatch, output, errors, quiet=False):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", output)
+        patch.setattr(sys, "stderr", errors)
+        with terminal.progress(quiet) as track:
+            for each in track(["one", "two"], "pictures"):
+                terminal.show(f"answer {each}")
+
+
+def test_on_a_terminal_answers_stand_above_the_bar(screen, monkeypatch):
+    work(monkeypatch, screen, screen)
+    written = screen.getvalue()
+    assert "pictures" in written
+    for each in ("one", "two"):
+        (before,) = re.findall(rf"(.*)answer {each}\n", written)
+        assert re.sub(r"\x1b\[[0-9;]*[A-Za-z]|\r", "", before.rpartition("\x1b[2K")[2]) == ""
+
+
+def test_where_standard_output_is_a_file_answers_go_there(screen, monkeypatch):
+    file = io.StringIO()
+    work(monkeypatch, file, screen)
+    assert file.getvalue() == "answer one\nanswer two\n"
+    assert "pictures" in screen.getvalue()
+    assert "answer" not in screen.getvalue()
+
+
+def test_no_bar_is_shown_in_a_file_or_where_it_is_not_wanted(screen, monkeypatch):
+    for errors, quiet in ((screen, True), (io.StringIO(), False)):
+        file = io.StringIO()
+        work(monkeypatch, file, errors, quiet)
+        assert file.getvalue() == "answer one\nanswer two\n"
+        assert errors.getvalue() == ""
