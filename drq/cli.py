@@ -18,9 +18,9 @@ from typing import Annotated, Any
 
 import typer
 
-from drq import InputError, __version__
 from drq.completion import DEVICES, MODELS, NORMS, SPLITS, data_names, offered
-from drq.errors import require
+from drq.errors import InputError, require
+from drq.version import __version__
 
 MISTAKE, INTERRUPTED = 2, 130
 

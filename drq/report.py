@@ -54,7 +54,7 @@ def report(
         "accuracy": ("Accuracy", _accuracy(found, accuracies, reference)),
         "worst-case": ("Worst case", _worst(worst, accuracies, reference)),
         "corruptions": ("Mean over corruptions", _means(means, accuracies, reference)),
-        "paper": ("Beside the paper", _paper([found, worst, means], published, records, accuracies)),
+        "paper": ("Beside the paper", _paper(counted, published, records, accuracies)),
         "comparison": (
             "Beside another run",
             None if compare is None else sections.comparison(records, _quick(compare), accuracies),
@@ -203,7 +203,7 @@ def _worst(worst: DataFrame, accuracies: Accuracies, reference: str) -> Markup |
     if worst.is_empty():
         return None
     told = "A sample counts as correct only if the defence is right under every threat of the suite."
-    named = worst.with_columns(threat=pl.format("worst of {} ({} threats)", "suite", "threats"))
+    named = worst.with_columns(threat="worst of " + pl.col("suite") + " (" + pl.col("threats").cast(pl.String) + " threats)")
     return joined([element("p", told), sections.accuracy(named, accuracies, reference)])
 
 
@@ -212,18 +212,19 @@ def _means(means: DataFrame, accuracies: Accuracies, reference: str) -> Markup |
     if means.is_empty():
         return None
     told = "Every corruption counts the same. Intervals allow for answers to one image that depend on each other."
-    named = means.with_columns(data=pl.format("{} ({} corruptions)", "data", "data_sets"))
+    named = means.with_columns(data=pl.col("data") + " (" + pl.col("data_sets").cast(pl.String) + " corruptions)")
     return joined([element("p", told), sections.accuracy(named, accuracies, reference)])
 
 
-def _paper(found: Sequence[DataFrame], published: DataFrame | None, records: DataFrame, accuracies: Accuracies) -> Markup | None:
+def _paper(counted: figures.Tables, published: DataFrame | None, records: DataFrame, accuracies: Accuracies) -> Markup | None:
     pl = require_polars()
     if published is None:
         return None
-    names = records["experiment"].unique()
+    names = records["experiment"].unique().to_list()
     if len(names) == 1 and names[0] in published["experiment"]:
         published = published.filter(pl.col("experiment") == names[0])
-    return sections.paper(pl.concat(found, how="vertical_relaxed"), published, accuracies)
+    worst = counted.worst.filter(pl.col("threats") > 1)  # the worst of one threat is that threat, under its own name
+    return sections.paper(pl.concat([counted.cells, worst, counted.means]), published, accuracies)
 
 
 def _examples(examples: Sequence[Mapping[str, Any]]) -> Markup | None:

@@ -162,7 +162,7 @@ def compare(records: polars.DataFrame, by: Sequence[str] = GROUP, *, bootstrap: 
     known = records.select(*needed).filter(pl.col("margin").is_not_null())
     parts = known.group_by(by, maintain_order=True)
     rows = [dict(zip(by, name, strict=True)) | _compared(part, bootstrap, seed) for name, part in parts]
-    schema = {name: records.schema[name] for name in by} | {"images": pl.Int64}
+    schema = {**known.select(by).with_columns(pl.selectors.categorical().cast(pl.String)).schema, "images": pl.Int64}
     numbers = ("risk", "base_risk", *RANKINGS, *(f"excess_{name}" for name in RANKINGS))
     schema |= dict.fromkeys((*numbers, "difference", "difference_low", "difference_high"), pl.Float64)
     table: polars.DataFrame = pl.DataFrame(rows, schema=schema)

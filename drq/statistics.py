@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 Numbers = NDArray[np.float64]
 
 Z = 1.959963984540054  # 95 % of a normal distribution lie within so many standard deviations
+TINY = 1e-300  # in a divisor, where 0 / 0 is 0
 BISECTIONS = 60  # halve an interval of length 1 below the last digit
 
 
@@ -26,9 +27,9 @@ def wilson(correct: ArrayLike, total: ArrayLike) -> tuple[Numbers, Numbers]:
     ([72.2, 0.0], [100.0, 100.0])
     """
     right, number = np.broadcast_arrays(np.asarray(correct, float), np.asarray(total, float))
-    spread = right * (number - right) / np.maximum(number, 1e-300)
+    spread = right * (number - right) / np.maximum(number, TINY)
     center, half = right + Z**2 / 2, Z * np.sqrt(np.maximum(spread, 0) + Z**2 / 4)
-    low = np.where(right <= 0, 0, center - half) / (number + Z**2)
+    low = (center - half) / (number + Z**2)
     high = np.where(right >= number, 1, (center + half) / (number + Z**2))
     return 100 * low, 100 * high
 
@@ -68,7 +69,7 @@ def tango(fixed: ArrayLike, spoiled: ArrayLike, total: ArrayLike) -> tuple[Numbe
 
 def _score_limit(fixed: Numbers, spoiled: Numbers, number: Numbers) -> Numbers:
     """The largest difference that the score test does not reject."""
-    low = np.where(number > 0, (fixed - spoiled) / np.maximum(number, 1e-300), 1.0)
+    low = np.where(number > 0, (fixed - spoiled) / np.maximum(number, TINY), 1.0)
     high = np.ones_like(low)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
@@ -81,10 +82,10 @@ def _score_limit(fixed: Numbers, spoiled: Numbers, number: Numbers) -> Numbers:
 
 def _spoiled_share(fixed: Numbers, spoiled: Numbers, number: Numbers, difference: Numbers) -> Numbers:
     """Its most likely value, given the difference: the larger root of a quadratic equation."""
-    a = 2 * np.maximum(number, 1e-300)
+    a = 2 * np.maximum(number, TINY)
     b = (2 * number - fixed + spoiled) * difference - fixed - spoiled
     c = -spoiled * difference * (1 - difference)
-    return (np.sqrt(np.maximum(b**2 - 4 * a * c, 0)) - b) / (2 * a)
+    return np.asarray((np.sqrt(np.maximum(b**2 - 4 * a * c, 0)) - b) / (2 * a))
 
 
 def sign_test(more: ArrayLike, less: ArrayLike) -> Numbers:

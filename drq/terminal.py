@@ -125,7 +125,7 @@ def closing(pictures: int, counts: Counter[str], place: str | None) -> None:
         met = {
             "changed": "answered otherwise than by the model alone",
             "abstained": "left without an answer",
-            "error": "not read",
+            "error": "refused",
         }
         parts = [f"{pictures} picture{'s' if pictures > 1 else ''}", *(f"{counts[name]} {words}" for name, words in met.items())]
         show(f"{f'{place}: ' if place else ''}{', '.join(parts)}.")

@@ -93,6 +93,7 @@ LAYERS = [
     "defences.answers",
     "defences",
     "evaluation.records",
+    "evaluation.published",
     "evaluation.reading",
     "evaluation.spec",
     "evaluation.plan",

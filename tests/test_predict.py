@@ -337,7 +337,7 @@ def test_many_pictures_have_a_line_each(picture, command, tmp_path):
         assert words == (f"none, the best guess is {answer.answer}" if answer.margin < 0.5 else answer.answer)
     unsure = sum(answer.margin < 0.5 for answer in answers)
     assert 0 < unsure < 4
-    assert summary == (f"5 pictures, 0 answered otherwise than by the model alone, {unsure} left without an answer, 1 not read.")
+    assert summary == (f"5 pictures, 0 answered otherwise than by the model alone, {unsure} left without an answer, 1 refused.")
 
 
 def test_a_line_says_where_the_model_alone_differs(capfd):

@@ -91,7 +91,9 @@ def test_gains_losses_and_neither():
     parts += [answered(share(60), "standard", "up"), answered(share(80), "DRQ", "up")]
     parts += [answered(share(60), "standard", "down"), answered(share(40), "DRQ", "down")]
     line = headline(*parts)
-    assert line == "DRQ is better than standard in 1 of 3 comparisons, worse in 1. The other one shows no difference beyond chance."
+    assert (
+        line == "DRQ is better than standard in 1 of 3 comparisons, worse in 1. The other one shows no difference beyond chance."
+    )
 
 
 def test_five_samples_are_not_enough_and_six_are():
@@ -168,7 +170,10 @@ def test_costs_are_means_and_multiples():
     assert by_name["a", "DRQ linf"].times_passes == pytest.approx(50)
     assert by_name["b", "DRQ linf"].times_passes == pytest.approx(150)
     assert by_name["b", "standard"].times_seconds == pytest.approx(1)
-    means, times = "100 to 300 passes of the model and 50 ms an answer", "50 to 150 times the passes and 50 times the time of standard"
+    means, times = (
+        "100 to 300 passes of the model and 50 ms an answer",
+        "50 to 150 times the passes and 50 times the time of standard",
+    )
     assert found.prices() == [f"DRQ linf: {means}, {times}."]
 
 

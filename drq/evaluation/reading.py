@@ -118,10 +118,35 @@ def number(value: Any) -> Any:
     return value
 
 
+def names(given: Any, where: str) -> tuple[str, ...]:
+    """Names in a list, each once; a star in the name of a corruption stands for all 15."""
+    listed = [given] if isinstance(given, str) else given
+    several = isinstance(listed, list | tuple | Mapping)
+    fits = several and all(isinstance(each, str) and each != "" for each in listed)
+    require(fits, where, "be a list of names", repr(given)[:80], 'as in ["digits"]')
+    found: list[str] = [kind for each in listed for kind in _corruptions(each)]
+    twice = next((each for each in found if found.count(each) > 1), None)
+    require(twice is None, where, "name each once", repr(twice), "remove one of the two")
+    return tuple(found)
+
+
+def _corruptions(name: str) -> list[str]:
+    first, star, last = name.partition("-c/*")
+    return [f"{first}-c/{kind}{last}" for kind in list(KINDS)[:15]] if star else [name]
+
+
+def some_names(given: Any, where: str, remedy: str) -> tuple[str, ...]:
+    """Names in a list that is not empty."""
+    require(not isinstance(given, Mapping), where, "be a list of names", "a table", remedy)
+    found = names(given, where)
+    require(bool(found), where, "name at least one", "none", remedy)
+    return found
+
+
 def _as_table(role: str, given: Any, where: str) -> dict[Any, Any]:
     known = given is None or isinstance(given, str | Mapping)
     remedy = f"call the class, as in {getattr(given, '__name__', 'Name')}(...), or write a table"
-    require(known, where, f"be a {role}, its name or a table", repr(given)[:80], remedy)
+    require(known, where, f"be a {role}, its name or a table", " ".join(repr(given).split())[:80], remedy)
     return {role: given} if isinstance(given, str) else dict(given or {})
 
 

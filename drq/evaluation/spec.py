@@ -16,7 +16,6 @@ from torch.utils.data import Dataset
 from drq.drq import PRECISIONS
 from drq.errors import InputError, nearest, one_line, require
 from drq.evaluation import reading
-from drq.threats.corruptions import KINDS
 from drq.threats.threat import Threat
 
 VICTIMS = ("base", "defence")
@@ -109,7 +108,7 @@ class Spec:
             given = getattr(self, name)
             kind: type = nn.Module if name == "models" else Dataset
             self._put(f"given_{name}", _handed_in(given, name, kind) if isinstance(given, Mapping) else {})
-            self._put(name, names(given, name))
+            self._put(name, reading.names(given, name))
         self._put("threats", dict(self._trials()))
         tables = _table(self.defences, "defences")
         self._put("defences", {name: reading.defence(name, each, f"defences.{name}") for name, each in tables})
@@ -191,10 +190,10 @@ class Spec:
             require(key in known, where, "have keys that exist", repr(key), remedy)
         found: dict[str, Any] = {}
         for key in ("models", "data"):
-            found[key] = _some(given.get(key, ()), f"{where}.{key}", f'as in {key} = ["digits"]')
+            found[key] = reading.some_names(given.get(key, ()), f"{where}.{key}", f'as in {key} = ["digits"]')
         for key, choices in (("threats", self._by_table()), ("defences", {each: [each] for each in self.defences})):
             if key in given:
-                wanted = _some(given[key], f"{where}.{key}", "leave it out for all")
+                wanted = reading.some_names(given[key], f"{where}.{key}", "leave it out for all")
                 found[key] = tuple(_chosen(wanted, choices, f"{where}.{key}"))
         _check_count(f"{where}.limit", given.get("limit"), 1, optional=True)
         return Group(**found, limit=given.get("limit"))
@@ -248,41 +247,11 @@ class Spec:
         return cls(**table)
 
 
-def names(given: Any, where: str) -> tuple[str, ...]:
-    """Names in a list, each once; a star in the name of a corruption stands for all 15."""
-    listed = [given] if isinstance(given, str) else given
-    several = isinstance(listed, list | tuple | Mapping)
-    fits = several and all(isinstance(each, str) and each != "" for each in listed)
-    require(fits, where, "be a list of names", repr(given)[:80], 'as in ["digits"]')
-    found: list[str] = [kind for each in listed for kind in _corruptions(each)]
-    twice = next((each for each in found if found.count(each) > 1), None)
-    require(twice is None, where, "name each once", repr(twice), "remove one of the two")
-    return tuple(found)
-
-
 def _handed_in(given: Mapping[Any, Any], where: str, kind: type) -> dict[str, Any]:
+    remedy = f'by name they stand in a list, as in {where} = ["digits"]'
     for name, each in given.items():
-        rule = f"be a {kind.__module__.partition('.')[0]} {kind.__name__}"
-        require(
-            isinstance(each, kind),
-            f"{where}.{name}",
-            rule,
-            type(each).__name__,
-            f'by name they stand in a list, as in {where} = ["digits"]',
-        )
+        require(isinstance(each, kind), f"{where}.{name}", f"be a torch {kind.__name__}", type(each).__name__, remedy)
     return dict(given)
-
-
-def _corruptions(name: str) -> list[str]:
-    first, star, last = name.partition("-c/*")
-    return [f"{first}-c/{kind}{last}" for kind in list(KINDS)[:15]] if star else [name]
-
-
-def _some(given: Any, where: str, remedy: str) -> tuple[str, ...]:
-    require(not isinstance(given, Mapping), where, "be a list of names", "a table", remedy)
-    found = names(given, where)
-    require(bool(found), where, "name at least one", "none", remedy)
-    return found
 
 
 def _chosen(wanted: Sequence[str], choices: Mapping[str, list[str]], where: str) -> Iterator[str]:
