@@ -14,24 +14,27 @@ from typing import Any, NamedTuple
 import torch
 
 from drq.errors import InputError, MissingError
+from drq.evaluation.effort import effort
 from drq.evaluation.engines import Engine, Local, chosen_engine
-from drq.evaluation.judging import Provision, check_defences, check_fit, chosen_device, forget, scene, the_model
+from drq.evaluation.judging import Provision, check_fit, chosen_device, defended, forget, scene, the_model
 from drq.evaluation.plan import Shard, Task, shards, tasks
 from drq.evaluation.records import SCHEMA_VERSION
 from drq.evaluation.run import Run, Writer, now, writing
-from drq.evaluation.spec import Spec, Specified, as_spec
+from drq.evaluation.sources import Specified, as_source, as_spec
+from drq.evaluation.spec import Spec
 from drq.version import __version__
 
 
 class Event(NamedTuple):
     """How far an evaluation is."""
 
-    what: str  # "missing", "start", "shard" or "done"
+    what: str  # "missing", "start", "begin", "shard" or "done"
     text: str
     done: int  # samples times threats that are kept
     total: int
-    rate: float  # of them in a second, since this call began
-    left: float  # seconds, as far as that rate tells; infinite before it is known
+    share: float  # of the work that is done
+    rate: float  # samples in a second, since this call began
+    left: float  # seconds, as far as the work so far tells; infinite before it is known
 
 
 Tell = Callable[[Event], None]
@@ -46,6 +49,7 @@ class Survey:
     """What of a plan can be run here: how many images there are, and what is missing."""
 
     images: dict[int, int] = field(default_factory=dict)  # by the number of the task
+    effort: dict[int, float] = field(default_factory=dict)  # for one image of it
     models: dict[str, str] = field(default_factory=dict)  # sha256 by name
     data: dict[str, str | None] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # why, by what
@@ -64,8 +68,9 @@ def evaluate(
     """Evaluate what a spec says and keep every answer in a run; the same call again goes on where it stopped.
 
     Args:
-        spec: a :class:`drq.Spec`, a TOML file, or its content as a dict.
-        out: directory of the run; runs/NAME when None.
+        spec: a :class:`drq.Spec`, a TOML file, its content as a dict, the name of an experiment of the paper such as "table4", or
+            the directory of a run.
+        out: directory of the run; that run itself, or runs/NAME, when None.
         engine: "local" or "ray"; that of the spec when None.
         address: of a Ray cluster; one is started here, and stopped, when None.
         workers: of Ray at once.
@@ -78,18 +83,20 @@ def evaluate(
     ...     run.records.height
     5
     """
+    place = home(spec, out)
     spec = as_spec(spec)
     plan, provision = tasks(spec), Provision.of(spec, device or spec.device)
     runner = chosen_engine(engine or spec.engine, address, workers)
     where = chosen_device(provision.device) if isinstance(runner, Local) else "cpu"  # Ray has devices that this machine lacks
     survey = surveyed(replace(provision, device=where), plan)
     began, started = time.monotonic(), now()
-    with writing(Path(out or Path("runs") / spec.name), about(spec, plan, survey)) as writer:
+    with writing(place, about(spec, plan, survey)) as writer:
         writer.check()
         for what, why in survey.missing.items():
-            tell(Event("missing", f"{what}: {why}", 0, 0, 0.0, 0.0))
+            tell(Event("missing", f"{what}: {why}", 0, 0, 0.0, 0.0, 0.0))
         present = [task for task in plan if task.number in survey.images]
-        loop = Loop(writer, {task.number: [*shards(task, survey.images[task.number], spec.shard)] for task in present}, tell)
+        work = {task.number: [*shards(task, survey.images[task.number], spec.shard)] for task in present}
+        loop = Loop(writer, work, survey.effort, tell)
         try:
             loop.run(runner, provision)
         finally:
@@ -98,12 +105,19 @@ def evaluate(
         return writer.run
 
 
+def home(spec: Specified, out: str | Path | None = None) -> Path:
+    """The directory of the run: ``out``, else the run that was given in place of a spec, else runs/NAME."""
+    if out is not None:
+        return Path(out)
+    given = isinstance(spec, str | Path) and Path(spec).is_dir()
+    return Path(spec) if given else Path("runs") / as_spec(spec).name  # type: ignore[arg-type]
+
+
 def surveyed(provision: Provision, plan: list[Task]) -> Survey:
     """Load every model and data set once, before anything runs."""
     forget()
-    found, pairs = Survey(), {(task.model, task.data) for task in plan}
-    sizes: dict[tuple[str, str], int] = {}
-    for model, data in sorted(pairs, key=[(task.model, task.data) for task in plan].index):
+    found = Survey()
+    for model, data in dict.fromkeys((task.model, task.data) for task in plan):
         what = f"model {model}"
         try:
             found.models[model] = the_model(model, provision.device, provision.models.get(model))[1]
@@ -114,26 +128,30 @@ def surveyed(provision: Provision, plan: list[Task]) -> Survey:
             continue
         except InputError as error:
             raise InputError(f"{model} on {data}: {error}") from error
-        check_fit(provision, stage, model, data)
-        check_defences(
-            provision, stage, [each for task in plan if (task.model, task.data) == (model, data) for each in task.defences]
-        )
-        sizes[model, data], found.data[data] = len(stage.data), stage.data.sha256
-    if not sizes:
+        classes = check_fit(provision, stage, model, data)
+        found.data[data] = stage.data.sha256
+        mine = [task for task in plan if (task.model, task.data) == (model, data)]
+        made = defended(provision, stage, [each for task in mine for each in task.defences])
+        for task in mine:
+            found.images[task.number] = len(stage.data)
+            asked = [made[each] for each in task.defences if each in made]
+            found.effort[task.number] = effort(task, asked, classes, provision.rounding) if asked else 1.0
+    if not found.images:
         raise MissingError("; ".join(f"{what}: {why}" for what, why in found.missing.items()))
-    found.images = {task.number: sizes[task.model, task.data] for task in plan if (task.model, task.data) in sizes}
     return found
 
 
 class Loop:
     """Shards that are to do, and how far they are."""
 
-    def __init__(self, writer: Writer, work: dict[int, list[Shard]], tell: Tell) -> None:
-        self.writer, self.tell = writer, tell
+    def __init__(self, writer: Writer, work: dict[int, list[Shard]], effort: dict[int, float], tell: Tell) -> None:
+        self.writer, self.effort, self.tell = writer, effort, tell
         self.left = {number: [each for each in parts if not writer.has(each)] for number, parts in work.items()}
         self.tasks = {number: parts[0].task for number, parts in work.items() if parts}
         self.total = sum(len(each) for parts in work.values() for each in parts)
         self.kept = self.total - sum(len(each) for parts in self.left.values() for each in parts)
+        self.all_work = sum(self._work(each) for parts in work.values() for each in parts)
+        self.work_left = self.work_here = sum(self._work(each) for parts in self.left.values() for each in parts)
         self.fresh = 0  # samples that this call judged
         self.began = time.monotonic()
         self.lacking: dict[int, str] = {}
@@ -152,6 +170,7 @@ class Loop:
                 continue
             self.writer.put(shard, outcome.rows, outcome.images)
             self.kept, self.fresh = self.kept + len(shard), self.fresh + len(shard)
+            self.work_left -= self._work(shard)
             self.left[number].remove(shard)
             if not self.left[number]:
                 self._finish(number)
@@ -163,6 +182,7 @@ class Loop:
         for number, parts in list(self.left.items()):
             for shard in list(parts):
                 if number not in self.lacking:
+                    self._tell("begin", str(shard.task))
                     yield shard
 
     def _finish(self, number: int) -> None:
@@ -170,11 +190,14 @@ class Loop:
         if find_spec("polars") is not None:
             self.writer.compact(self.tasks[number])
 
+    def _work(self, shard: Shard) -> float:
+        return len(shard) * self.effort[shard.task.number]
+
     def _tell(self, what: str, text: str) -> None:
-        seconds = time.monotonic() - self.began
-        rate = self.fresh / seconds if seconds > 0 else 0.0
-        left = (self.total - self.kept) / rate if rate > 0 else float("inf")
-        self.tell(Event(what, text, self.kept, self.total, rate, left))
+        seconds, done = time.monotonic() - self.began, self.work_here - self.work_left
+        left = 0.0 if not self.work_left else seconds * self.work_left / done if done else float("inf")
+        share = 1 - self.work_left / self.all_work if self.all_work else 1.0
+        self.tell(Event(what, text, self.kept, self.total, share, self.fresh / seconds if seconds else 0.0, left))
 
 
 def about(spec: Spec, plan: list[Task], survey: Survey) -> dict[str, Any]:
@@ -183,6 +206,7 @@ def about(spec: Spec, plan: list[Task], survey: Survey) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "title": spec.title,
         "spec": spec.contents,
+        "source": as_source(spec.source) if spec.source is not None else None,
         "spec_hash": spec.hash,
         "created": now(),
         "tasks": [

@@ -244,7 +244,9 @@ def _abstention(records: DataFrame) -> Markup | None:
         return None
     told = (
         "A score that knows when an answer is wrong lets a user abstain there. The area under the curve of risk against coverage "
-        "is the mean risk over all coverages: lower is better, and a score that knows nothing has the error rate itself."
+        "is the mean risk over all coverages: lower is better, and a score that knows nothing has the error rate itself. Answers "
+        "of the defence are ranked by its margin and by the confidence of the undefended model, that model's own answers by its "
+        "confidence and by its logit margin. The difference is the first area minus the third."
     )
     return joined([element("p", told), areas, figures.abstention(records)])
 

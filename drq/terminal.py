@@ -20,7 +20,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from drq import data, models, threats
-from drq.demo import METHODS, Outcome, Tally
 from drq.errors import InputError, require
 from drq.files import in_one_piece
 from drq.models.digits import Track
@@ -204,44 +203,3 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
         raise
     except OSError as error:
         raise InputError(f"--csv must {rule}, got {path!r} ({error.strerror}): {remedy}") from error
-
-
-def demonstration(outcome: Outcome) -> None:
-    """The table of the demonstration and what to know about it."""
-    show(table(outcome), *remarks(outcome))
-
-
-def table(outcome: Outcome) -> Table:
-    """Accuracy by shift and method."""
-    radii = ", ".join(f"{METHODS[norm]} {radius:.2f}" for norm, radius in outcome.radii.items())
-    title = f"Accuracy in % on {outcome.images} digits of 8 x 8 pixels, seed {outcome.seed}. Radius: {radii}"
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("Shift", no_wrap=True)
-    for method in METHODS.values():
-        shown.add_column(method, justify="right")
-    for shift, row in outcome.tallies.items():
-        alone, *others = row.values()
-        low, high = alone.interval
-        shown.add_row(shift, f"{alone.accuracy:.1f} \\[{low:.1f}, {high:.1f}]", *map(cell, others))
-    return shown
-
-
-def cell(tally: Tally) -> str:
-    """Accuracy, difference, and how many images made it; coloured and starred only where it is more than chance."""
-    beyond_chance = tally.p_value < 0.05
-    text = f"{tally.accuracy:.1f} {tally.difference:+.1f}{'*' if beyond_chance else ' '} (+{tally.fixed} -{tally.spoiled})"
-    if not beyond_chance:
-        return text
-    return f"[green]{text}[/]" if tally.difference > 0 else f"[red]{text}[/]"
-
-
-def remarks(outcome: Outcome) -> list[str]:
-    """What to know before believing the table."""
-    half = ", ".join(f"{METHODS[name]} {share:.1f} %" for name, share in outcome.trusted_half.items())
-    cost = ", ".join(f"{METHODS[name]} {passes:.0f}" for name, passes in outcome.passes.items())
-    return [
-        "[a, b]: 95 % interval. (+a -b): images put right and spoiled by DRQ. *: more than chance (sign test, p < 0.05).",
-        f"Cost: mean passes of the model for an image: {cost}; nearly all of DRQ's run backward too.",
-        f"Abstention: accuracy on the half of all answers that each method trusts most (margin; Standard: confidence): {half}.",
-        "Warning: PGD attacks the model alone and is transferred to DRQ. Attacks that adapt to DRQ can undo its gain.",
-    ]

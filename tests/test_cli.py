@@ -74,7 +74,7 @@ def test_an_interruption_is_one_line_and_status_130(command, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("drq.demo.demonstrate", interrupt)
+    monkeypatch.setattr("drq.demo.tour", interrupt)
     assert command("demo") == (130, "", "drq: interrupted\n")
 
 
@@ -82,7 +82,7 @@ def test_a_bug_is_not_hidden(command, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("drq.demo.demonstrate", fail)
+    monkeypatch.setattr("drq.demo.tour", fail)
     with pytest.raises(ZeroDivisionError):
         command("demo")
 
@@ -127,41 +127,162 @@ def test_help_teaches_the_library(command):
     assert re.search(r"^ +In Python: +robust = drq.DRQ\(model.*\)\n +robust\(x\) ", output, re.MULTILINE)
 
 
+@pytest.fixture
+def short(monkeypatch, tmp_path):
+    """A tour that takes a second."""
+    few = {"search": "Gradient", "steps": 3}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "drq.demo.tour",
+        lambda images, seed: drq.Spec(
+            name="drq-demo",
+            models=["digits"],
+            data=["digits"],
+            limit=images,
+            seed=seed,
+            rounding=False,
+            threats={"clean": None, "noise": {"threat": "GaussianNoise", "deviation": 0.45}},
+            defences={"standard": {}, "DRQ": {"defence": "drq", "explore": few, "quantify": few}},
+        ),
+    )
+
+
+@pytest.mark.usefixtures("short")
 def test_json_matches_the_table(command):
     status, output, errors = command("demo", "--images", "4", "--json")
     assert (status, errors) == (0, "")
     outcome = json.loads(output)
-    assert outcome["images"] == 4
-    status, shown, errors = command("demo", "--images", "4", "--quiet")
+    status, shown, errors = command("demo", "--images", "4", "--quiet")  # the run is there: only the table is made
     assert (status, errors) == (0, "")
     assert "\x1b" not in shown
     assert "\r" not in shown
-    for shift, row in outcome["tallies"].items():
-        (line,) = [line for line in shown.splitlines() if line.strip().startswith(shift)]
-        low, high = row["standard"]["interval"]
-        expected = [f"{row['standard']['accuracy']:.1f} [{low:.1f}, {high:.1f}]"]
-        for method in ("linf", "l2"):
-            cell = row[method]
-            assert cell["correct"] == row["standard"]["correct"] + cell["fixed"] - cell["spoiled"]
-            star = "*" if cell["p_value"] < 0.05 else " "
-            expected.append(f"{cell['accuracy']:.1f} {cell['difference']:+.1f}{star} (+{cell['fixed']} -{cell['spoiled']})")
+    for threat in ("clean", "noise"):
+        (line,) = [line for line in shown.splitlines() if line.strip().startswith(threat)]
+        alone, drq_ = [row for row in outcome["accuracy"] if row["threat"] == threat]
+        assert alone["images"] == drq_["images"] == 4
+        assert drq_["correct"] == alone["correct"] + drq_["fixed"] - drq_["spoiled"]
+        expected = [f"{alone['accuracy']:.1f} [{alone['low']:.0f}, {alone['high']:.0f}]"]
+        star = "*" if drq_["p_value"] < 0.05 else " "
+        expected.append(f"{drq_['accuracy']:.1f} {drq_['difference']:+.1f}{star} (+{drq_['fixed']} -{drq_['spoiled']})")
         assert re.split(r"\s{2,}(?!\()", line.strip())[1:] == expected
-    for name in ("passes", "trusted_half"):
-        assert all(f"{share:.{name == 'trusted_half':d}f}" in shown for share in outcome[name].values())
-    assert "can undo its gain" in shown
+    assert all(line in shown for line in outcome["verdict"] + outcome["cost"])
+    assert outcome["report"] in shown
 
 
-def test_a_cache_that_cannot_be_written_costs_one_line(command, monkeypatch, tmp_path):
+@pytest.mark.usefixtures("short")
+def test_a_cache_that_cannot_be_written_costs_a_line(command, monkeypatch, tmp_path):
     from drq.models import digits
 
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("DRQ_CACHE", str(tmp_path / "file" / "cache"))
     hasty = digits.Recipe(epochs=1)
-    monkeypatch.setattr(digits, "Recipe", lambda _: hasty)
+    monkeypatch.setattr(digits, "Recipe", lambda: hasty)
+    monkeypatch.setattr("drq.demo.Recipe", lambda: hasty)
     status, output, errors = command("demo", "--images", "1", "--json")
     assert status == 0
-    assert json.loads(output)["images"] == 1
-    assert re.fullmatch(r"drq: [^\n]*cannot be kept[^\n]*\n", errors)
+    assert json.loads(output)["accuracy"][0]["images"] == 1
+    assert re.fullmatch(r"(drq: [^\n]*cannot be kept[^\n]*\n)+", errors)
+
+
+EVALUATION_MISTAKES = {
+    ("evaluate",): r"spec must be given.*--list",
+    ("evaluate", "tabel4"): r"spec must be .*got 'tabel4': did you mean table4",
+    ("evaluate", "none.toml"): r"spec must be a TOML file.*No such file",
+    ("evaluate", "digits", "--engine", "rya"): r"engine must be one of local, ray.*did you mean ray",
+    ("evaluate", "digits", "--device", "abacus"): r"device must be one that this machine has.*abacus",
+    ("evaluate", "digits", "--workers", "0", "--engine", "ray"): r"workers must be .*got 0",
+    ("report", "nowhere"): r"run must be the directory of a run.*nowhere",
+    ("report",): r"RUN.*see drq report --help",
+}
+
+
+@pytest.mark.parametrize("arguments", EVALUATION_MISTAKES, ids=" ".join)
+def test_a_mistake_in_an_evaluation_is_one_line(arguments, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, output, errors = command(*arguments)
+    assert (status, output) == (2, "")
+    assert re.fullmatch(r"drq: [^\n]+\n", errors), errors
+    assert re.search(EVALUATION_MISTAKES[arguments], errors), errors
+    assert not [*tmp_path.iterdir()]
+
+
+SPEC = """
+title = "a short one"
+models = ["digits"]
+data = ["digits"]
+limit = 4
+shard = 2
+rounding = false
+[threats.clean]
+[defences.standard]
+[defences.DRQ]
+defence = "drq"
+explore = { search = "Gradient", steps = 2 }
+quantify = { search = "Gradient", steps = 2 }
+"""
+
+
+@pytest.fixture
+def short_spec(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short.toml").write_text(SPEC)
+
+
+@pytest.mark.usefixtures("short_spec")
+def test_evaluate_then_report(command, tmp_path):
+    status, output, errors = command("evaluate", "short.toml", "--quiet")
+    assert (status, errors) == (0, "")
+    assert "drq report runs/short" in output
+    assert len(drq.Run.open("runs/short").records) == 8
+    status, output, errors = command("report", "runs/short")
+    assert (status, output, errors) == (0, "runs/short/report.html\n", "")
+    assert "a short one" in (tmp_path / "runs" / "short" / "report.html").read_text()
+    for form, mark in {"markdown": "| threat", "latex": r"\toprule", "csv": "model,data"}.items():
+        status, output, errors = command("report", "runs/short", "--format", form)
+        assert (status, errors) == (0, "")
+        assert mark in output
+    status, output, _ = command("report", "runs/short", "--compare", "runs/short", "--out", "both.html")
+    assert (status, output) == (0, "both.html\n")
+    assert command("report", "runs/short", "--format", "pdf")[0] == 2
+
+
+@pytest.mark.usefixtures("short_spec")
+def test_events_are_json_lines_and_a_run_goes_on_by_its_directory(command):
+    status, output, errors = command("evaluate", "short.toml", "--json")
+    assert (status, errors) == (0, "")
+    events = [json.loads(line) for line in output.splitlines()]
+    assert [each["what"] for each in events if each["what"] != "begin"] == ["start", "shard", "shard", "done"]
+    assert events[-1]["done"] == events[-1]["total"] == 4
+    status, output, _ = command("evaluate", "runs/short", "--json")
+    assert status == 0
+    assert [json.loads(line)["what"] for line in output.splitlines()] == ["start", "done"]
+
+
+@pytest.mark.usefixtures("short_spec")
+def test_an_interrupted_evaluation_says_how_to_go_on(command, monkeypatch):
+    from drq.evaluation import engines
+
+    judge, calls = engines.judge, []
+
+    def second_is_interrupted(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return judge(*given)
+
+    monkeypatch.setattr(engines, "judge", second_is_interrupted)
+    status, output, errors = command("evaluate", "short.toml", "--quiet")
+    assert (status, output) == (130, "")
+    assert errors == "drq: runs/short keeps what was done: the same command goes on\ndrq: interrupted\n"
+    assert len(drq.Run.open("runs/short").records) == 4
+    assert command("evaluate", "short.toml", "--quiet")[0] == 0
+    assert len(calls) == 3
+
+
+def test_experiments_are_listed(command):
+    status, output, _ = command("evaluate", "--list", "--json")
+    assert status == 0
+    assert json.loads(output)["table4"].startswith("Table 4: ")
 
 
 def test_importing_the_library_leaves_the_command_line_alone():
@@ -169,7 +290,7 @@ def test_importing_the_library_leaves_the_command_line_alone():
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--images", "1"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--help"], ["threats"]], ids=" ".join)
 def test_a_reader_that_leaves_early_causes_no_traceback(arguments, cache):
     read, write = os.pipe()
     os.close(read)

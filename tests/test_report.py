@@ -193,7 +193,7 @@ def test_beside_the_paper(page):
     assert "83.34" in page.text
     assert "48.52" in page.text
     assert re.search(r"inside our 95 % interval in \d of 3 cases", page.text)
-    assert "cifar10-linf, in place of robustbench:cifar10/Linf/Wong2020Fast" in page.text
+    assert "cifar10-linf stands in for robustbench:cifar10/Linf/Wong2020Fast." in page.text
 
 
 def test_beside_another_run():
@@ -207,6 +207,9 @@ def test_beside_another_run():
     )
     assert wrong > 0
     assert re.search(rf"clean standard [\d.]+ [\d.]+ 200 -{wrong / 2:.1f} ", Page(report(mine, compare=better)).text)
+    assert "checksums" not in fewer.text.partition("Figures")[0]
+    changed = mine.with_columns(data_sha256=pl.lit("3" * 64))
+    assert "The checksums of the two runs differ for cifar10:" in Page(report(mine, compare=changed)).text
     assert "have no cell in common" in Page(report(mine, compare=records(models=("x",)))).text
 
 

@@ -90,9 +90,10 @@ def _by_drq(defence: DRQ, x: Tensor, y: Tensor) -> Answers:
     )
 
 
-def _way(decision: Decision, x: Tensor) -> Tensor:
-    """From the sample to the quantified point of the answer; NaN where nothing was quantified."""
-    assert decision.quantified is not None
+def _way(decision: Decision, x: Tensor) -> Tensor | None:
+    """From the sample to the quantified point of the answer; NaN where nothing was quantified, None without points."""
+    if decision.quantified is None:
+        return None
     rank = (decision.classes == decision.label[:, None]).long().argmax(1)
     return decision.quantified[torch.arange(len(x), device=x.device), rank] - x
 

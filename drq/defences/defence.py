@@ -83,7 +83,8 @@ class Custom(Defence):
 
     def around(self, model: nn.Module) -> nn.Module:
         """What the function makes of the model."""
-        made: Any = load_python(self.make, model=model, **self.options) if isinstance(self.make, str) else self.make(model)
+        make, options = self.make, dict(self.options)
+        made: Any = load_python(make, model=model, **options) if isinstance(make, str) else make(model, **options)
         remedy = "return one around the model"
         require(isinstance(made, nn.Module), "defence", "be a torch.nn.Module", type(made).__name__, remedy)
         defended: nn.Module = made.eval()

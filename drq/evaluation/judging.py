@@ -128,8 +128,8 @@ def scene(provision: Provision, name: str, data_name: str) -> Scene:
     return Scene(ready, data, sha256)
 
 
-def check_fit(provision: Provision, stage: Scene, name: str, data_name: str) -> None:
-    """One image through the model tells whether they belong together."""
+def check_fit(provision: Provision, stage: Scene, name: str, data_name: str) -> int:
+    """One image through the model tells whether they belong together, and how many classes there are."""
     model, data, device = stage.model, stage.data, chosen_device(provision.device)
     x, y = data.batch([0])
     try:
@@ -145,17 +145,20 @@ def check_fit(provision: Provision, stage: Scene, name: str, data_name: str) -> 
     known = label < count and (data.classes is None or len(data.classes) == count)
     told = f"{count} logits for {f'label {label}' if data.classes is None else f'{len(data.classes)} classes'}"
     require(known, name, f"know the classes of {data_name}", told, "they do not belong together")
+    return int(count)
 
 
-def check_defences(provision: Provision, stage: Scene, names: Iterable[str]) -> None:
-    """Build every defence around the model, so that one that cannot be built is told before anything is written."""
+def defended(provision: Provision, stage: Scene, names: Iterable[str]) -> dict[str, nn.Module]:
+    """Every defence around the model, so that one that cannot be built is told before anything is written."""
+    found = {}
     for name in dict.fromkeys(names):
         try:
-            provision.defences[name].around(stage.model)
+            found[name] = provision.defences[name].around(stage.model)
         except MissingError:
             continue  # the loop tells it, and runs the rest
         except InputError as error:
             raise InputError(f"defences.{name}: {error}") from error
+    return found
 
 
 def judge(provision: Provision, shard: Shard) -> Judged:

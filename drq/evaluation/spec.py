@@ -101,6 +101,7 @@ class Spec:
     device: str = "auto"
     given_models: Mapping[str, nn.Module] = field(init=False, repr=False)
     given_data: Mapping[str, Dataset[Any]] = field(init=False, repr=False)
+    source: Mapping[str, Any] | None = field(default=None, init=False, repr=False)  # the table that it was made of
 
     def __post_init__(self) -> None:
         self._check_values()
@@ -228,13 +229,15 @@ class Spec:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """The spec in a TOML file."""
+        """The spec in a TOML file, or in a JSON file of the same content."""
         path = Path(path)
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            table = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
         except (OSError, ValueError, RecursionError) as error:  # of the file, of its encoding or syntax, of tables without end
             reason = error.strerror if isinstance(error, OSError) else one_line(error)
             raise InputError(f"spec must be a TOML file that can be read, got {str(path)!r} ({reason}): correct it") from error
+        require(isinstance(table, dict), "spec", "be a table", f"{type(table).__name__} in {str(path)!r}", "see docs/evaluate.md")
         return cls.of({"name": path.stem} | table)
 
     @classmethod
@@ -244,7 +247,9 @@ class Spec:
         for key in table:
             remedy = nearest(str(key), known, f"it has {', '.join(known)}")
             require(key in known, "spec", "have keys that exist", repr(key), remedy)
-        return cls(**table)
+        spec = cls(**table)
+        spec._put("source", table)
+        return spec
 
 
 def _handed_in(given: Mapping[Any, Any], where: str, kind: type) -> dict[str, Any]:
@@ -285,15 +290,3 @@ def _check_count(key: str, value: Any, least: int, optional: bool = False, truth
     too_large = isinstance(value, int) and value > LARGEST
     rule = "lie below 2**63" if too_large else f"be a whole number of at least {least}{', or true' if truth else ''}"
     require(whole or (optional and value is None), key, rule, repr(value), "leave it out for the default")
-
-
-Specified = Spec | str | Path | Mapping[str, Any]
-
-
-def as_spec(given: Specified) -> Spec:
-    """A spec from a file, a table, or itself."""
-    if isinstance(given, Spec):
-        return given
-    known = isinstance(given, str | Path | Mapping)
-    require(known, "spec", "be a drq.Spec, a table or a TOML file", type(given).__name__, "see docs/evaluate.md")
-    return Spec.of(given) if isinstance(given, Mapping) else Spec.read(given)

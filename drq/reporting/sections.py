@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drq import drawing, selective, tables
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 AREAS = {
-    "aurc": "defence, by margin",
-    "aurc_by_confidence": "defence, by confidence",
+    "aurc": "by margin",
+    "aurc_by_confidence": "by confidence",
     "base_aurc_by_confidence": "undefended, by confidence",
     "base_aurc_by_logit_margin": "undefended, by logit margin",
 }
@@ -33,19 +33,36 @@ def accuracy(found: DataFrame, accuracies: Accuracies, reference: str) -> Markup
 
 def _of_model(rows: DataFrame, defences: Sequence[str], accuracies: Accuracies) -> Markup:
     defences = [each for each in defences if each in set(rows["defence"])]
-    differs = [name for name in ("data", "threat") if rows[name].n_unique() > 1] or ["threat"]
+    caption, differs = _about(rows)
     lines: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows.iter_rows(named=True):
         key = (row["data"], row["suite"], row["threat"], row["victim"])
         lines.setdefault(key, {})[row["defence"]] = row
     body = []
     for line in lines.values():
-        some = next(iter(line.values()))
-        cells = [_answer(line.get(name), accuracies) for name in defences]
-        body.append([first(_label(some, differs)), _images(line), *cells])
-    shared = [name for name in ("data", "threat") if name not in differs]
-    caption = ", ".join([rows["model"][0], *(rows[name][0] for name in shared)])
+        name = _label(next(iter(line.values())), differs)
+        body.append([first(name), _images(line), *(_answer(line.get(defence), accuracies) for defence in defences)])
     return table(caption, [", ".join(differs), "images", *defences], body)
+
+
+def _by_model(found: DataFrame, head: Sequence[str], numbers: Callable[[Row], Sequence[Markup]]) -> Markup:
+    """A table for each model: a line for each data set, threat and defence, with these numbers."""
+    shown = []
+    for rows in found.partition_by("model", maintain_order=True):
+        caption, differs = _about(rows)
+        body = [
+            [first(_label(row, differs)), element("td", row["defence"], class_="text"), *numbers(row)]
+            for row in rows.iter_rows(named=True)
+        ]
+        shown.append(table(caption, [", ".join(differs), "defence", *head], body, 2))
+    return joined(shown)
+
+
+def _about(rows: DataFrame) -> tuple[str, list[str]]:
+    """What all rows of one model are about; and the columns that tell them apart."""
+    differs = [name for name in ("data", "threat") if rows[name].n_unique() > 1] or ["threat"]
+    same = [rows[name][0] for name in ("data", "threat") if name not in differs]
+    return ", ".join([rows["model"][0], *same]), differs
 
 
 def _label(row: Row, differs: Sequence[str]) -> str:
@@ -86,10 +103,6 @@ def costs(found: Sequence[Cost], reference: str) -> Markup:
     return table("Mean cost of an answer", head, body, 3)
 
 
-def _stands_for(model: str) -> str:
-    return f"{model}, in place of {stand_ins()[model]}" if model in stand_ins() else model
-
-
 def paper(found: DataFrame, published: DataFrame, accuracies: Accuracies) -> Markup | None:
     """Ours beside the paper's numbers; nothing where it has none of them."""
     pl = require_polars()
@@ -99,50 +112,61 @@ def paper(found: DataFrame, published: DataFrame, accuracies: Accuracies) -> Mar
     beside = tables.against_paper(found, published).drop_nulls(["published", "accuracy"])
     if beside.is_empty():
         return None
-    head = ["model", "data", "threat", "defence", "images", "ours", "95 % interval", "paper", "difference"]
-    body = []
-    for row in beside.iter_rows(named=True):
-        texts = [element("td", row[name], class_="text") for name in ("data", "threat", "defence")]
+
+    def numbers(row: Row) -> list[Markup]:
         ours = element("td", accuracies.shown(row["accuracy"], row["expression"], 2))
         interval = element("td", f"{row['low']:.1f} to {row['high']:.1f}", class_="interval")
-        values = number(row["published"], ".2f"), number(row["minus_paper"], "+.2f")
-        body.append([first(_stands_for(row["model"])), *texts, number(row["images"], ",.0f"), ours, interval, *values])
+        return [
+            number(row["images"], ",.0f"),
+            ours,
+            interval,
+            number(row["published"], ".2f"),
+            number(row["minus_paper"], "+.2f"),
+        ]
+
     inside = beside.filter(pl.col("published").is_between(pl.col("low"), pl.col("high")))
-    told = f"The paper's number lies inside our 95 % interval in {len(inside)} of {len(beside)} cases."
-    return joined([element("p", told), table("Ours beside the paper's, accuracy in %", head, body, 4)])
+    told = [f"The paper's number lies inside our 95 % interval in {len(inside)} of {len(beside)} cases."]
+    told += [
+        f"{name} stands in for {stand_ins()[name]}."
+        for name in beside["model"].unique(maintain_order=True)
+        if name in stand_ins()
+    ]
+    return joined(
+        [element("p", " ".join(told)), _by_model(beside, ["images", "ours", "95 % interval", "paper", "difference"], numbers)]
+    )
 
 
 def comparison(records: DataFrame, other: DataFrame, accuracies: Accuracies) -> Markup:
     """Two runs side by side: their accuracies, and the difference on the samples that both have."""
     keys = [*tables.GROUP, "defence"]
-    shown = [*keys, "accuracy", "expression", "images"]
-    both = (
-        tables.cells(records)
-        .select(shown)
-        .join(tables.cells(other).select(shown), on=keys, how="inner", suffix="_other", maintain_order="left")
-    )
+    mine, theirs = (tables.cells(each).select(*keys, "accuracy", "expression") for each in (records, other))
+    both = mine.join(theirs, on=keys, suffix="_other", maintain_order="left")
     if both.is_empty():
         return element("p", "The two runs have no cell in common: no model, data set, threat and defence is in both.")
     both = both.join(_common(records, other, keys), on=keys, how="left", maintain_order="left")
-    head = [
-        "model",
-        "data",
-        "threat",
-        "defence",
-        "this run",
-        "other run",
-        "samples in common",
-        "difference",
-        "95 % interval",
-        "p",
-    ]
-    body = []
-    for row in both.iter_rows(named=True):
-        texts = [element("td", text, class_="text") for text in (row["data"], _label(row, ["threat"]), row["defence"])]
-        theirs = f"compare{row['expression_other'].removeprefix('records')}"
-        shares = accuracies.shown(row["accuracy"], row["expression"]), accuracies.shown(row["accuracy_other"], theirs)
-        body.append([first(row["model"]), *texts, *(element("td", each) for each in shares), *_paired(row)])
-    return table("Difference: this run minus the other, in points", head, body, 4)
+
+    def numbers(row: Row) -> list[Markup]:
+        code = f"compare{row['expression_other'].removeprefix('records')}"
+        shares = accuracies.shown(row["accuracy"], row["expression"]), accuracies.shown(row["accuracy_other"], code)
+        return [*(element("td", each) for each in shares), *_paired(row)]
+
+    told = "The difference is this run minus the other, in points, on the samples that both have."
+    head = ["this run", "other run", "in common", "difference", "95 % interval", "p"]
+    return joined([element("p", told), _changed(records, other), _by_model(both, head, numbers)])
+
+
+def _changed(records: DataFrame, other: DataFrame) -> Markup | None:
+    """A warning where the runs have other models or data under the same names."""
+    names = []
+    for kind, column in (("model", "weights_sha256"), ("data", "data_sha256")):
+        mine, theirs = (dict(each.select(kind, column).unique().iter_rows()) for each in (records, other))
+        names += [name for name in mine if name in theirs and mine[name] != theirs[name]]
+    if not names:
+        return None
+    told = (
+        f"The checksums of the two runs differ for {', '.join(sorted(names))}: under the same name they measured something else."
+    )
+    return element("div", element("p", told), class_="note")
 
 
 def _common(records: DataFrame, other: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -173,18 +197,15 @@ def areas(records: DataFrame) -> Markup | None:
     if known.is_empty():
         return None
     found = selective.compare(known, bootstrap=RESAMPLED if len(known) <= FEW else 0)
-    head = ["model", "data", "threat", "defence", "images", *AREAS.values(), "difference", "95 % interval"]
-    body = []
-    for row in found.iter_rows(named=True):
-        texts = [element("td", text, class_="text") for text in (row["data"], _label(row, ["threat"]), row["defence"])]
-        interval = "" if row["difference_low"] is None else f"{row['difference_low']:+.4f} to {row['difference_high']:+.4f}"
-        sure = row["difference_low"] is not None and (row["difference_low"] > 0 or row["difference_high"] < 0)
-        kind = ("gain" if row["difference"] < 0 else "loss") if sure else None
+
+    def numbers(row: Row) -> list[Markup]:
+        low, high = row["difference_low"], row["difference_high"]
+        kind = None if low is None or low <= 0 <= high else "gain" if high < 0 else "loss"
         difference = element("td", element("span", f"{row['difference']:+.4f}", class_="difference"), class_=kind)
-        numbers = (number(row[name], ".4f") for name in AREAS)
-        counted = number(row["images"], ",.0f")
-        body.append([first(row["model"]), *texts, counted, *numbers, difference, element("td", interval, class_="interval")])
-    return table("Area under the risk-coverage curve; the difference is the first minus the third", head, body, 4)
+        interval = element("td", "" if low is None else f"{low:+.4f} to {high:+.4f}", class_="interval")
+        return [number(row["images"], ",.0f"), *(number(row[name], ".4f") for name in AREAS), difference, interval]
+
+    return _by_model(found, ["images", *AREAS.values(), "difference", "95 % interval"], numbers)
 
 
 def checksums(records: DataFrame) -> Markup:
