@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -o faulthandler_timeout=600
 .PHONY: help setup demo test test-slow lint format theory tables benchmarks test-zoo
 
 help:
-	@echo "make demo       train a small classifier and see DRQ at work (about a minute)"
+	@echo "make demo       train a small classifier and see DRQ at work (two minutes, and a report)"
 	@echo "make test       lint, types, and the tests that take seconds each"
 	@echo "make test-slow  the tests that take longer; with DRQ_TEST_ASSETS=<folder> also those on CIFAR-10 models"
 	@echo "make test-zoo   DRQ on real models of timm, torchvision and transformers (installs 6 GB, then two minutes)"

@@ -102,8 +102,8 @@ def write_part(path: Path, rows: Mapping[str, Any]) -> None:
 def read_arrays(path: Path, names: Iterable[str], remedy: str) -> dict[str, NDArray[Any]]:
     """Arrays by name from a file of numpy; an error says what to do about a damaged one."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:  # it leaves a damaged file open by itself
+            return {name: arrays[name] for name in names}
     except DAMAGE as error:
         raise InputError(f"{path} must be a whole part of a run, got '{one_line(error)}': {remedy}") from error
 
