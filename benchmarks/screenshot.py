@@ -1,6 +1,6 @@
 """A picture of the top of a report, for the docs: light and dark, side by side.
 
-    python benchmarks/screenshot.py drq-demo/report.html        needs playwright and a Chromium
+``python benchmarks/screenshot.py drq-demo/report.html``; needs playwright and a Chromium.
 """
 
 import argparse

@@ -34,7 +34,7 @@ GROUP = ("model", "data", "suite", "threat", "victim")
 SUITE = ("model", "data", "suite", "victim")
 WORST_CASE = "worst case"  # its name among the threats
 EVERYTHING = "everything"  # the suite of all threats
-PUBLISHED = ("model", "data", "threat", "defence")  # tell a published number from others
+PUBLISHED = ("experiment", "model", "data", "suite", "threat", "defence")  # tell a published number from others
 COSTS = ("passes", "threat_passes", "seconds")
 VALUES = {
     "data_sets": "over how many data sets the mean is taken",
@@ -118,11 +118,11 @@ def against_paper(table: polars.DataFrame, published: polars.DataFrame) -> polar
 
     Args:
         table: of this module.
-        published: columns experiment, model, data, threat, defence and value. Where the paper has two values for the same cell,
-            ``experiment`` in the table tells which one; without it the first counts.
+        published: those columns of :data:`PUBLISHED` that tell its numbers apart, and value. Where the paper has two values for
+            the same cell, ``experiment`` in the table tells which one; without it the first counts.
     """
     pl = require_polars()
-    keys = [name for name in ("experiment", *PUBLISHED) if name in table.columns]
+    keys = [name for name in PUBLISHED if name in table.columns and name in published.columns]
     known = published.unique(keys, keep="first", maintain_order=True).select(*keys, published=pl.col("value").cast(pl.Float64))
     joined = table.join(known, on=keys, how="left", maintain_order="left")
     return joined.with_columns(minus_paper=pl.col("accuracy") - pl.col("published"))

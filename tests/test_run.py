@@ -22,10 +22,12 @@ from drq.evaluation.plan import Shard, tasks
 from drq.evaluation.records import COLUMNS, DTYPES, NOTHING, SCHEMA_VERSION, as_frame, read_part, write_part
 from drq.evaluation.run import Writer, differences, room, writing
 
-torch.manual_seed(0)  # of the model below alone
-MODEL = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).eval()
-DATA = TensorDataset(torch.rand(6, 1, 2, 2), torch.arange(6) % 3)
-SPEC = Spec(models={"mine": MODEL}, data={"mine": DATA}, defences={"standard": {}}, shard=2, threats={"clean": None, "fog": {}})
+with torch.random.fork_rng():
+    torch.manual_seed(0)
+    MODEL = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).eval()
+    DATA = TensorDataset(torch.rand(6, 1, 2, 2), torch.arange(6) % 3)
+OURS = {"models": {"mine": MODEL}, "data": {"mine": DATA}, "defences": {"standard": {}}, "shard": 2}
+SPEC = Spec(**OURS, threats={"clean": None, "fog": {}})
 
 
 def made_up(count: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -77,7 +79,7 @@ def test_what_a_part_leaves_out_is_nothing_and_constants_are_kept_once(tmp_path:
     assert (tmp_path / "one.npz").stat().st_size < (tmp_path / "several.npz").stat().st_size
 
 
-def test_no_rows_have_the_same_columns(tmp_path: Path) -> None:
+def test_no_rows_have_the_same_columns() -> None:
     full, empty = as_frame([made_up(3)]), as_frame([])
     assert empty.height == 0
     assert empty.schema == full.schema
@@ -97,10 +99,8 @@ def test_a_damaged_part_is_one_line_or_reads_the_same(tmp_path: Path) -> None:
         path.write_bytes(content)
         try:
             found = read_part(path)
-        except drq.InputError as error:
-            assert str(path) in str(error)
-            assert "delete that file" in str(error)
-            assert "\n" not in str(error)
+        except drq.InputError:
+            refused(read_part, path, words=[str(path), "delete that file"])
             told += 1
         else:
             assert all(np.array_equal(found[name], good[name], equal_nan=found[name].dtype.kind == "f") for name in COLUMNS)
@@ -165,9 +165,7 @@ def test_parquet_files_of_another_version(run: Run) -> None:
 
 
 def test_damaged_images(tmp_path: Path) -> None:
-    run = drq.evaluate(
-        SPEC.of({"models": {"mine": MODEL}, "data": {"mine": DATA}, "keep_images": 5, "shard": 2}), tmp_path / "run"
-    )
+    run = drq.evaluate(Spec(**OURS, keep_images=5), tmp_path / "run")
     assert run.images(0).shape == (5, 1, 2, 2)
     assert run.images(7).shape == (0,)
     (run.path / "images" / "0000-0000002.npz").write_bytes(b"PK")
