@@ -81,7 +81,7 @@ def outcome(records: DataFrame) -> None:
 
 def accuracy(title: str, rows: list[dict[str, Any]]) -> Table:
     """A line for each threat, a column for each defence."""
-    shown = Table(title=escape(safe(title)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    shown = Table(title=escape(safe(title)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     shown.add_column("Threat", no_wrap=True)
     defences = list(dict.fromkeys(row["defence"] for row in rows))
     for each in defences:

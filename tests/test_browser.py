@@ -90,6 +90,16 @@ def test_tables_scroll_in_their_own_box(browser, page):
     shown.context.close()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_paper_it_is_dark_on_light_and_fits(browser, page, scheme):
+    shown, _, _ = opened(browser, page, 794, scheme)  # the width of A4
+    shown.emulate_media(media="print")
+    assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert shown.evaluate(CONTRAST) == []
+    assert shown.evaluate("getComputedStyle(document.querySelector('figure svg text')).fill") == "rgb(0, 0, 0)"
+    shown.context.close()
+
+
 def test_an_accuracy_shows_its_expression(browser, page):
     shown, complaints, _ = opened(browser, page, 375, "dark")
     button = shown.locator("td button.accuracy").first

@@ -200,7 +200,7 @@ def test_each_row_once_and_in_order(tmp_path: Path) -> None:
         models={"mine": MODEL, "other": other},
         data={"mine": DATA, "few": images(other, 5)},
         threats={"clean": None, "noise": "gaussian_noise", "own": Trial(PGD, "defence", limit=4)},
-        defences={"standard": {}, "fixed": FIXED},
+        defences={"standard": {}, "again": {"defence": "standard"}},
         shard=7,
     )
     expected = []
@@ -208,9 +208,9 @@ def test_each_row_once_and_in_order(tmp_path: Path) -> None:
         for data, count in (("mine", COUNT), ("few", 5)):
             for threat in ("clean", "noise"):
                 for first in range(0, count, 7):
-                    for defence in ("standard", "fixed"):
+                    for defence in ("standard", "again"):
                         expected += [(model, data, threat, "base", defence, i) for i in range(first, min(first + 7, count))]
-            for defence in ("standard", "fixed"):
+            for defence in ("standard", "again"):
                 expected += [(model, data, "own", "defence", defence, i) for i in range(4)]
     records = drq.evaluate(spec, tmp_path).records
     assert records.select("model", "data", "threat", "victim", "defence", "index").rows() == expected
@@ -318,7 +318,7 @@ def test_the_weights_are_told_by_their_values(tmp_path: Path) -> None:
     assert sha256 == weights.contents(MODEL.state_dict())
 
 
-@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("size", [1, 3])
 def test_rows_do_not_depend_on_the_shards(size: int, tmp_path: Path) -> None:
     tables = {
         "clean": None,
@@ -332,7 +332,7 @@ def test_rows_do_not_depend_on_the_shards(size: int, tmp_path: Path) -> None:
     assert not any(isinstance(each, threats.Threat) and each.batch_dependent for each in tables.values())
     few = {"standard": {}, "fixed": FIXED}
     whole, cut = (
-        drq.evaluate(ours(threats=tables, defences=few, shard=shard, limit=6), tmp_path / str(shard)).records.sort(KEY)
+        drq.evaluate(ours(threats=tables, defences=few, shard=shard, limit=4), tmp_path / str(shard)).records.sort(KEY)
         for shard in (COUNT, size)
     )
     for name, column in COLUMNS.items():

@@ -196,6 +196,23 @@ def test_beside_the_paper(page):
     assert "cifar10-linf stands in for robustbench:cifar10/Linf/Wong2020Fast." in page.text
 
 
+def test_a_worst_case_of_the_paper_is_that_of_its_suite():
+    frame = records(models=("a",), threats={"FAB": "one", "Square": "one", "PGD": "two", "noise": "two"})
+    names = ["experiment", "model", "data", "suite", "threat", "defence", "value"]
+    row = ("table4", "a", "cifar10", "two", "worst case", "standard", 48.52)
+    published = pl.DataFrame([row], schema=names, orient="row")
+    text = Page(report(frame, published=published)).text
+    assert re.search(r"in [01] of 1 cases", text)
+    right = {}
+    for each in frame.filter(suite="two", defence="standard").rows(named=True):
+        right[each["index"]] = right.get(each["index"], True) and each["prediction"] == each["label"]
+    ours = 100 * np.mean([*right.values()])
+    difference = re.escape(f"{ours - 48.52:+.2f}")
+    assert re.search(rf"worst case of two standard 200 {ours:.2f} [\d.]+ to [\d.]+ 48\.52 {difference}", text)
+    suiteless = Page(report(frame.filter(suite="two"), published=published.drop("suite"))).text
+    assert "of 1 cases" in suiteless
+
+
 def test_beside_another_run():
     """The difference is that on the samples in common."""
     mine = records(models=("a",))
@@ -318,6 +335,14 @@ def test_many_cells_stay_small():
     assert len(text) < 3e6
     assert all(f"<b>Accuracy: {model}</b>" in text for model in "abc")
     assert text.count("<figure>") <= 20
+
+
+def test_every_model_has_its_turn():
+    frame = records(4, ("a", "b"), tuple(f"set {each}" for each in range(16)), {"clean": "clean", "PGD": "PGD"})
+    text = report(frame)
+    assert "<b>Accuracy: a, set 0</b>" in text
+    assert "<b>Accuracy: b, set 0</b>" in text
+    assert "These are the first 14; drq.plots draws the others." in text
 
 
 def test_no_rows():

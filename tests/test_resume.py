@@ -1,9 +1,15 @@
 """A run that was stopped, however it was stopped, goes on where it was: nothing is lost, doubled or computed twice."""
 
 import os
+import random
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +39,9 @@ FEW = {"norm": "linf", "radius": 0.1, "explore": drq.Gradient(2), "quantify": dr
 def ours(**changes: object) -> Spec:
     given = {"models": {"mine": MODEL}, "data": {"mine": DATA}, "defences": {"standard": {}, "drq": FEW}, "shard": 3}
     return Spec(**given | {"threats": {"clean": None, "noise": "gaussian_noise"}, "keep_images": 5} | changes)
+
+
+SHORT = ours(threats={"clean": None}, defences={"standard": {}}, shard=2, limit=4)
 
 
 def same(run: Run, expected: Run) -> None:
@@ -86,25 +95,20 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.parametrize("stops", [[0], [1], [2], [3], [5], [1, 1, 1, 1, 1], [2, 0, 3]])
 def test_a_stopped_run_goes_on(stops: list[int], counted, whole: Run, tmp_path: Path) -> None:
+    counts = {"0": 3, "3": 3, "6": 2}  # samples of a shard, by the last digit of its key
     judged: list[str] = []
+    samples: list[int] = []
     for stop in stops:
         run, some = counted(ours(), tmp_path, stop)
         assert run is None
         assert len(some) == stop
         judged += some
-        assert Run.open(tmp_path).records.height == 2 * sum({"0": 3, "3": 3, "6": 2}[key[-1]] for key in judged)
+        samples.append(sum(counts[key[-1]] for key in some))
+        assert Run.open(tmp_path).records.height == 2 * sum(samples)
     run, rest = counted(ours(), tmp_path)
-    judged += rest
-    assert sorted(judged) == [f"{task:04d}-{first:07d}" for task in (0, 1) for first in (0, 3, 6)]  # each once
+    assert sorted(judged + rest) == [f"{task:04d}-{first:07d}" for task in (0, 1) for first in (0, 3, 6)]  # each once
     same(run, whole)
-    assert [each["samples"] for each in run.history] == [
-        sum({"0": 3, "3": 3, "6": 2}[key[-1]] for key in each) for each in _cut(judged, stops)
-    ]
-
-
-def _cut(judged: list[str], stops: list[int]) -> list[list[str]]:
-    edges = [sum(stops[:number]) for number in range(len(stops) + 1)]
-    return [judged[first:last] for first, last in zip(edges, [*edges[1:], None], strict=True)]
+    assert [each["samples"] for each in run.history] == [*samples, 16 - sum(samples)]
 
 
 def test_a_finished_run_computes_nothing(counted, whole: Run, tmp_path: Path) -> None:
@@ -170,73 +174,62 @@ def test_a_run_without_rows_may_change_its_spec(counted, tmp_path: Path) -> None
     assert run.images(0).shape == (0,)
 
 
-def test_a_crash_at_any_step_of_writing(whole: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Interrupted before and after every step that touches the disk, one after the other, until none is left."""
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return drq.evaluate(SHORT, tmp_path_factory.mktemp("short") / "run")
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_a_crash_at_any_step_of_writing(late: bool, short: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Interrupted before or after every step that touches the disk, one after the other, until none is left."""
     steps = {name: getattr(os, name) for name in ("fsync", "replace", "unlink")}
-    for late in (False, True):
-        number = 0
-        while True:
-            out, left = tmp_path / f"{late}-{number}", number
-            crashed = False
+    for number in range(100):
+        out, taken = tmp_path / str(number), 0
 
-            def step(name: str, *arguments: object, late: bool = late, **options: object) -> None:
-                nonlocal left, crashed
-                if not late and left == 0:
-                    left, crashed = -1, True
-                    raise KeyboardInterrupt
-                steps[name](*arguments, **options)
-                left -= 1
-                if late and left == -1 and not crashed:
-                    crashed = True
-                    raise KeyboardInterrupt
-
-            with monkeypatch.context() as patch:
-                for name in steps:
-                    patch.setattr(os, name, lambda *arguments, name=name, **options: step(name, *arguments, **options))
-                try:
-                    drq.evaluate(ours(), out)
-                except KeyboardInterrupt:
-                    pass
-            run = drq.evaluate(ours(), out)
-            same(run, whole)
-            assert not [*out.glob("parts/*"), *out.rglob(DRAFT)]
-            shutil.rmtree(out)
-            if not crashed:
-                break
-            number += 1
-        assert number > 30
-
-
-def test_a_disk_that_is_full_at_any_moment(whole: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One line each time, until there is room; what was written before is not written again."""
-    flush, out = os.fsync, tmp_path / "run"
-    for room in range(100):
-        left = 2  # one file besides run.json, which is written each time
-
-        def full(handle: int) -> None:
-            nonlocal left
-            if left == 0:
-                raise OSError(28, os.strerror(28))
-            left -= 1
-            flush(handle)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", full)
+        def step(name: str, *arguments: object, number: int = number, **options: object) -> None:
+            nonlocal taken
+            taken += 1
+            if taken == number + 1 and not late:
+                raise KeyboardInterrupt
             try:
-                run = drq.evaluate(ours(), out)
-                break
-            except drq.InputError:
-                left = 1
-                refused(
-                    drq.evaluate, ours(), out, words=["out must have room", str(out), "No space left", "rows so far are safe"]
-                )
-    assert room > 8
-    same(run, whole)
+                steps[name](*arguments, **options)
+            finally:
+                if taken == number + 1:
+                    raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            for name in steps:
+                patch.setattr(os, name, partial(step, name))
+            drq.evaluate(SHORT, out)
+            break
+        same(drq.evaluate(SHORT, out), short)
+        assert not [*out.glob("parts/*"), *out.rglob(DRAFT)]
+    assert number > 15
 
 
-def test_a_crash_between_parquet_and_the_removal_of_parts(
-    counted, whole: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_disk_that_is_full_at_any_moment(short: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One line each time, until there is room; what was written before is not written again."""
+    flush, written = os.fsync, 0
+
+    def full(handle: int) -> None:
+        nonlocal written
+        written += 1
+        if written > 3:  # run.json, images and rows of one shard, or one Parquet file
+            raise OSError(28, os.strerror(28))
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    for _ in range(2):
+        written = 0
+        refused(
+            drq.evaluate, SHORT, tmp_path, words=["out must have room", str(tmp_path), "No space left", "rows so far are safe"]
+        )
+        assert not list(tmp_path.rglob(DRAFT))
+    written = 1
+    same(drq.evaluate(SHORT, tmp_path), short)
+
+
+def test_a_crash_between_parquet_and_the_removal_of_parts(counted, whole: Run, monkeypatch, tmp_path: Path) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Writer, "compact", lambda *_: None)
         drq.evaluate(ours(), tmp_path / "run")
@@ -301,7 +294,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_is_missing_is_said_and_added_when_it_appears(counted, empty: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_missing_is_said_and_added_when_it_appears(counted, empty: Path) -> None:
     heard: list = []
     run = drq.evaluate(MIXED, empty / "run", tell=heard.append)
     told = [each.text for each in heard if each.what == "missing"]
@@ -341,3 +334,152 @@ def test_nothing_is_written_where_everything_is_missing(empty: Path) -> None:
     table = {**MIXED, "groups": MIXED["groups"][1:]}
     refused(drq.evaluate, table, empty / "run", words=["data cifar10: ", "; model file:mine"])
     assert not (empty / "run").exists()
+
+
+BARE = """
+import sys
+blocked = ["polars", "pandas", "pyarrow", "matplotlib", "ray", "rich", "typer", "sklearn", "scipy", "PIL", "foolbox"]
+sys.modules.update(dict.fromkeys(blocked))
+import torch, drq
+from torch.utils.data import TensorDataset
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)).eval()
+for parameter in model.parameters():
+    parameter.data = torch.linspace(-1, 1, parameter.numel()).view(parameter.shape)
+data = TensorDataset(torch.linspace(0, 1, 32).view(8, 1, 2, 2), torch.arange(8) % 3)
+attack = drq.threats.PGD("linf", 0.1, 2)
+spec = drq.Spec(models={"mine": model}, data={"mine": data}, threats={"clean": None, "PGD": attack}, shard=3, keep_images=2)
+run = drq.evaluate(spec, sys.argv[1])
+print(len(run.parts()), len(run.images(1)), run.history[-1]["samples"])
+"""
+
+
+@pytest.mark.slow
+def test_the_loop_needs_torch_numpy_and_safetensors_alone(tmp_path: Path) -> None:
+    """A bare machine leaves parts, which read as records where polars is installed."""
+    for samples in (16, 0):
+        done = subprocess.run([sys.executable, "-c", BARE, str(tmp_path)], capture_output=True, text=True, timeout=300)
+        assert (done.stdout.split(), done.stderr) == (["6", "2", str(samples)], "")
+    assert Run.open(tmp_path).records.height == 32
+
+
+SLOWED = """
+import io, os, sys, time
+import numpy as np
+import drq
+
+def said(text):
+    print(text, flush=True)
+    time.sleep(float(sys.argv[2]))
+
+whole, replace = np.savez_compressed, os.replace
+
+def half(file, **arrays):
+    content = io.BytesIO()
+    whole(content, **arrays)
+    file.write(content.getvalue()[: len(content.getvalue()) // 2])
+    file.flush()
+    said("half written")
+    file.write(content.getvalue()[len(content.getvalue()) // 2 :])
+
+def late(source, target):
+    said("written")
+    replace(source, target)
+    said("replaced")
+
+np.savez_compressed, os.replace = half, late
+table = {"models": ["digits"], "data": ["digits"], "limit": 24, "shard": 3, "keep_images": 9, "seed": 1}
+table |= {"threats": {"clean": {}, "noise": {"threat": "gaussian_noise"}}, "defences": {"standard": {}, "drq": {}}}
+for name in ("explore", "quantify"):
+    table["defences"]["drq"][name] = {"search": "Gradient", "steps": 3}
+drq.evaluate(table, sys.argv[1])
+print("done", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_kills_at_any_moment_lose_and_double_nothing(tmp_path: Path) -> None:
+    """SIGKILL after some events, most of them in the middle of writing; the moments come from a seed."""
+    script = tmp_path / "slowed.py"
+    script.write_text(SLOWED)
+    subprocess.run([sys.executable, script, tmp_path / "whole", "0"], check=True, capture_output=True, timeout=300)
+    draws, kills, halves, out = random.Random(11), [], 0, tmp_path / "run"
+    for _ in range(40):
+        work = subprocess.Popen([sys.executable, script, out, "0.02"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = ""
+        for _ in range(draws.randrange(1, 25)):
+            line = work.stdout.readline().strip()
+            if line in ("done", ""):
+                break
+        if line == "done":
+            work.communicate(timeout=60)
+            break
+        time.sleep(draws.choice([0, 0, 0.01, 0.05]))
+        work.send_signal(signal.SIGKILL)
+        errors = work.communicate(timeout=60)[1]
+        assert (work.returncode, errors) == (-signal.SIGKILL, "")
+        halves += bool(list(out.rglob(DRAFT)))
+        kills.append(line)
+        Run.open(out).records if (out / "run.json").exists() else None  # can be read at any moment
+    print(f"seed 11: {len(kills)} kills, {halves} with a file half written: {kills}")
+    assert line == "done"
+    assert len(kills) >= 6
+    assert halves >= 3
+    same(Run.open(out), Run.open(tmp_path / "whole"))
+    assert not [*out.glob("parts/*"), *out.rglob(DRAFT)]
+
+
+@pytest.mark.slow
+def test_a_second_process_is_refused_while_the_first_works(tmp_path: Path) -> None:
+    (tmp_path / "slowed.py").write_text(SLOWED)
+    first = subprocess.Popen([sys.executable, tmp_path / "slowed.py", tmp_path / "run", "0.5"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout.readline() == "written\n"
+        table = {"models": ["digits"], "data": ["digits"], "limit": 2, "defences": {"standard": {}}}
+        refused(drq.evaluate, table, tmp_path / "run", words=["out must not be in use", f"written by process {first.pid} on"])
+    finally:
+        first.kill()
+        first.communicate()
+
+
+FILLED = """
+import sys, drq
+table = {"models": ["digits"], "data": ["digits"], "limit": 120, "shard": 4, "keep_images": True, "defences": {"standard": {}}}
+table["threats"] = {"clean": {}, "noise": {"threat": "gaussian_noise"}}
+if len(sys.argv) > 2:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    print(drq.evaluate(table, sys.argv[1]).records.height)
+except drq.InputError as error:
+    print(error)
+    sys.exit(2)
+"""
+
+
+def filled(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", FILLED, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up(tmp_path: Path) -> None:
+    """A small file system of its own where that can be had, that grows once it is full; else files that may not grow."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", disk], capture_output=True).returncode == 0
+    try:
+        full = filled(disk / "run") if mounted else filled(disk / "run", 5000)
+        (line,) = full.stdout.splitlines()
+        assert (full.returncode, full.stderr) == (2, "")
+        assert line.startswith(f"out must have room, got '{disk / 'run'}'")
+        kept = Run.open(disk / "run").records.height
+        if mounted:
+            assert 0 < kept < 240
+            assert filled(disk / "run").returncode == 2  # there still is none
+            subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
+        again, whole = filled(disk / "run"), filled(tmp_path / "whole")
+        assert (again.stdout, whole.stdout) == ("240\n", "240\n")
+        assert Run.open(disk / "run").history[-1]["samples"] <= 240 - kept
+        same(Run.open(disk / "run"), Run.open(tmp_path / "whole"))
+    finally:
+        if mounted:
+            subprocess.run(["umount", disk], check=True)

@@ -106,10 +106,8 @@ def costs(found: Sequence[Cost], reference: str) -> Markup:
 def paper(found: DataFrame, published: DataFrame, accuracies: Accuracies) -> Markup | None:
     """Ours beside the paper's numbers; nothing where it has none of them."""
     pl = require_polars()
-    if "suite" in published.columns:  # a worst case is that of its suite
-        whole = pl.when(pl.col("threat") == tables.WORST_CASE).then("worst case of " + pl.col("suite")).otherwise("threat")
-        found, published = (each.with_columns(threat=whole) for each in (found, published))
-    beside = tables.against_paper(found, published).drop_nulls(["published", "accuracy"])
+    whole = pl.when(pl.col("threat") == tables.WORST_CASE).then("worst case of " + pl.col("suite")).otherwise("threat")
+    beside = tables.against_paper(found, published).drop_nulls(["published", "accuracy"]).with_columns(threat=whole)
     if beside.is_empty():
         return None
 
