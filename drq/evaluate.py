@@ -100,6 +100,7 @@ def evaluate(
         try:
             loop.run(runner, provision)
         finally:
+            writer.lacks({str(loop.tasks[number]): why for number, why in loop.lacking.items()})
             spent = {"started": started, "seconds": round(time.monotonic() - began, 1), "samples": loop.fresh}
             writer.note(spent | machine(runner, where))
         return writer.run
@@ -154,7 +155,7 @@ class Loop:
         self.work_left = self.work_here = sum(self._work(each) for parts in self.left.values() for each in parts)
         self.fresh = 0  # samples that this call judged
         self.began = time.monotonic()
-        self.lacking: dict[int, str] = {}
+        self.lacking: dict[int, str] = {}  # why, by the number of the task
 
     def run(self, engine: Engine, provision: Provision) -> None:
         """Judge what is to do, and keep it."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from drq import drawing, selective
+from drq import selective
 from drq.errors import require
 from drq.evaluation.records import require_polars
+from drq.reporting import drawing
 from drq.tables import cells, worst_case
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drq import drawing, tables
+from drq import tables
 from drq.evaluation.records import require_polars
-from drq.reporting import figures, sections
+from drq.reporting import drawing, figures, sections
 from drq.reporting.page import Accuracies, Markup, document, element, first, image, joined, section, table
 from drq.reporting.verdict import CHANCE, UNTESTED, Finding, Share, Verdict, from_tables, rounded
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 from drq.errors import require
 from drq.evaluation.records import COLUMNS, require_polars
-from drq.expressions import SETTINGS, UNDEFENDED, Cell, MeanOverData, WorstCase
+from drq.reporting.expressions import SETTINGS, UNDEFENDED, Cell, MeanOverData, WorstCase
+from drq.reporting.typesetting import csv, latex, markdown, wide
 from drq.statistics import sign_test, tango, wilson
 from drq.threats.corruptions.constants import KINDS
-from drq.typesetting import csv, latex, markdown, wide
 
 if TYPE_CHECKING:
     import polars

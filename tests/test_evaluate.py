@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import drq
 from drq import Spec, Trial, threats
-from drq.adapters import InPrecision, Subset
+from drq.adapters import InPrecision, Subset, Wrapper
 from drq.data.dataset import Data, Held
 from drq.errors import MissingError
 from drq.evaluation.records import COLUMNS
@@ -310,6 +310,20 @@ def test_what_is_handed_in_stays_as_it_was(tmp_path: Path) -> None:
     assert torch.is_grad_enabled()
 
 
+def test_threads_are_those_of_the_spec(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Watching(Wrapper):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(torch.get_num_threads())
+            return self.model(x)
+
+    before = torch.get_num_threads()
+    drq.evaluate(ours(defences={"watching": Watching}, threads=3, limit=2), tmp_path)
+    assert set(seen) == {3}
+    assert torch.get_num_threads() == before
+
+
 def test_the_weights_are_told_by_their_values(tmp_path: Path) -> None:
     """A card may come from before the last training."""
     model = network()
@@ -469,9 +483,10 @@ def test_what_turns_out_to_be_missing_is_said_once_and_the_rest_runs(tmp_path: P
 
     heard: list = []
     run = drq.evaluate(ours(threats={"absent": Absent("fog"), "clean": None}, shard=10), tmp_path, tell=heard.append)
-    assert [each.text for each in heard if each.what == "missing"] == [
-        "mine on mine, absent: mine on mine, absent: nothing must be installed, got none: install it"
-    ]
+    why = "nothing must be installed, got none: install it"
+    assert [each.text for each in heard if each.what == "missing"] == [f"mine on mine, absent: {why}"]
+    assert run.about["missing"] == [{"what": "mine on mine, absent", "why": why}]
+    assert drq.Run.open(tmp_path).about == run.about
     assert Counter(run.records["threat"]) == {"clean": COUNT}
 
 

@@ -14,7 +14,8 @@ from refusals import refused
 from scipy.stats import binomtest
 from synthetic import records
 
-from drq import drawing, plots
+from drq import plots
+from drq.reporting import drawing
 
 ONE = records(models=("a",))
 STEPS = ((1, 20), (5, 20), (20, 20), (20, 5))

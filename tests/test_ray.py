@@ -19,9 +19,11 @@ from drq.evaluation.records import UNTIMED
 # What a driver runs: everything that Ray is asked to do takes a process of its own, since Ray starts and stops others.
 SETTING = """
 import sys, time
+import torch
 import drq
 from drq.adapters import Wrapper
 from drq.errors import MissingError
+from drq.evaluation.records import UNTIMED
 
 class Slow(Wrapper):
     def forward(self, x):
@@ -63,6 +65,11 @@ try:
     drq.evaluate(spec(defences={"choosy": Choosy}, threats={"clean": None}), sys.argv[2], engine="ray", workers=1)
 except drq.InputError as error:
     print(error)
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)).eval()
+data = torch.utils.data.TensorDataset(torch.rand(7, 1, 2, 2), torch.arange(7) % 3)
+handed = spec(models={"mine": model}, data={"mine": data}, defences={"standard": {}, "drq": few})
+here, there = (drq.evaluate(handed, f"{sys.argv[1]}-{name}", engine=name).records.select(UNTIMED) for name in ("local", "ray"))
+print(here.height, here.equals(there))
 print(ray.is_initialized())
 ray.shutdown()
 """
@@ -139,14 +146,15 @@ def test_rows_are_those_of_this_process_though_workers_are_killed(local: Run, tm
 
 
 @pytest.mark.slow
-def test_mistakes_on_workers_are_one_line_and_a_given_cluster_stays(tmp_path: Path) -> None:
+def test_on_a_given_cluster_mistakes_are_one_line_and_it_stays(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MISTAKES, tmp_path / "a", tmp_path / "b"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
-    missing, refusal, still = done.stdout.splitlines()
+    missing, refusal, handed_in, still = done.stdout.splitlines()
     assert missing.count("a package must be installed, got none: install it") == 1
     assert missing.endswith(" []")
     assert refusal == "digits on digits, clean: x must be another, got these: change them"
+    assert handed_in == "42 True"  # models and data that were handed in go along
     assert still == "True"
 
 

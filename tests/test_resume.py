@@ -140,10 +140,14 @@ def test_what_no_record_depends_on_may_change(counted, whole: Run, tmp_path: Pat
         ({"limit": 5}, ["limit was null, is 5"]),
         ({"defences": {"standard": {}, "drq": {**FEW, "alpha": 0.2}}}, ["defences.drq.alpha was absent, is 0.2"]),
         ({"threats": {"clean": None}}, ["threats.noise was {", "is absent"]),
+        (
+            {"threats": {"noise": "gaussian_noise", "clean": None}},
+            ["task 0 was mine on mine, clean by standard, drq, is mine on mine, noise by standard, drq"],
+        ),
         ({"models": {"mine": OTHER}}, ["the content of mine was", "is"]),
         ({"data": {"mine": TensorDataset(*(each[:7] for each in DATA.tensors))}}, ["mine had 8 images, has 7"]),
     ],
-    ids=["seed", "shard", "limit", "defence", "threat", "weights", "images"],
+    ids=["seed", "shard", "limit", "defence", "threat", "order", "weights", "images"],
 )
 def test_a_changed_spec_is_refused_with_the_difference(
     changes: dict, told: list[str], whole: Run, counted, tmp_path: Path

@@ -175,6 +175,7 @@ def test_damaged_images(tmp_path: Path) -> None:
 def test_records_of_a_run_that_is_half_done(run: Run) -> None:
     """Parquet files and parts together, in the order of the plan, and nothing twice."""
     whole = run.records
+    assert whole["threat"].to_list() == 6 * ["clean"] + 6 * ["fog"]
     (run.path / "records" / "0000.parquet").unlink()
     for first in (4, 0, 2):
         rows = whole.filter(threat="clean").slice(first, 2)

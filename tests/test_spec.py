@@ -375,6 +375,7 @@ def test_the_contents_are_json_and_tell_specs_apart(every: Spec) -> None:
         {"threats": {"PGD": PGD | {"suite": "attacks"}, "clean": None}},
     ]
     hashes = [Spec.of({**table, **change}).hash for change in changes]
+    assert Spec.of({**VALID, "seed": 1}).hash != Spec.of({**VALID, "seed": 2}).hash  # though nothing is drawn
     assert len({first.hash, *hashes}) == len(changes) + 1
 
 

@@ -41,11 +41,10 @@ def attempt(provision: Provision, shard: Shard) -> Judged | MissingError:
     """The rows of a shard, or what is missing."""
     try:
         return judge(provision, shard)
+    except MissingError as error:
+        return error
     except InputError as error:
-        named = type(error)(f"{shard.task}: {error}")
-        if isinstance(named, MissingError):
-            return named
-        raise named from error
+        raise InputError(f"{shard.task}: {error}") from error
 
 
 class OnRay:

@@ -13,7 +13,7 @@ import errno
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -164,6 +164,13 @@ class Writer:
         for path in paths:
             path.unlink()
 
+    def lacks(self, missing: Mapping[str, str]) -> None:
+        """Say what turned out to be missing, and why."""
+        if missing:
+            told = [*self.run.about["missing"], *({"what": what, "why": why} for what, why in missing.items())]
+            self.run = Run(self.run.path, {**self.run.about, "missing": told})
+            _say(self.run)
+
     def note(self, line: Mapping[str, Any]) -> None:
         """Add a line to the history."""
         path = self.run.path / "history.jsonl"
@@ -193,9 +200,13 @@ def writing(path: Path, about: Mapping[str, Any]) -> Iterator[Writer]:
                 draft.unlink(missing_ok=True)
             for image in () if begun else path.glob("images/[0-9]*.npz"):  # and what it left without rows
                 image.unlink(missing_ok=True)
-            with in_one_piece(path / "run.json") as file:
-                file.write(json.dumps(about, indent=2).encode())
+        _say(Run(path, about))
         yield Writer(Run(path, about))
+
+
+def _say(run: Run) -> None:
+    with room(run.path), in_one_piece(run.path / "run.json") as file:
+        file.write(json.dumps(run.about, indent=2).encode())
 
 
 @contextmanager
@@ -244,14 +255,23 @@ def _check_same(known: Run, about: Mapping[str, Any]) -> None:
             for name, now in about[key].items()
             if before.get(name) not in (None, now) and now is not None
         ]
-    for before, after in zip(known.about.get("tasks", ()), about["tasks"], strict=False):
-        if None not in (before["images"], after["images"]) and before["images"] != after["images"]:
-            changes.append(f"{after['data']} had {before['images']} images, has {after['images']}")
-    changes = [*dict.fromkeys(changes)]
+    changes = changes or [*dict.fromkeys(_changed_tasks(known.about.get("tasks", ()), about["tasks"]))]
     if changes or known.about["spec_hash"] != about["spec_hash"]:
         told = "; ".join(changes[:5]) + (f"; and {len(changes) - 5} more" if len(changes) > 5 else "")
         remedy = "choose another directory with --out, or undo the change"
         raise InputError(f"spec must be that of the run in {str(known.path)!r}, got a changed one ({told}): {remedy}")
+
+
+def _changed_tasks(before: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
+    """Rows are kept by the number of their task, so that the order of threats counts, too."""
+    for number, (old, new) in enumerate(zip(before, now, strict=False)):
+        was, is_now = (
+            f"{each['model']} on {each['data']}, {each['threat']} by {', '.join(each['defences'])}" for each in (old, new)
+        )
+        if was != is_now:
+            yield f"task {number} was {was}, is {is_now}"
+        elif None not in (old["images"], new["images"]) and old["images"] != new["images"]:
+            yield f"{new['data']} had {old['images']} images, has {new['images']}"
 
 
 def _continued(known: Run, about: Mapping[str, Any]) -> dict[str, Any]:

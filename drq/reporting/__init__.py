@@ -1,1 +1,1 @@
-"""Parts of a report: the verdict, the page, its tables and its figures."""
+"""What tables, plots and reports are made of: expressions, typesetting, drawing, the verdict, the page and its sections."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drq import drawing, selective, tables
+from drq import selective, tables
 from drq.evaluation.published import stand_ins
 from drq.evaluation.records import require_polars
+from drq.reporting import drawing
 from drq.reporting.page import Accuracies, Markup, element, first, joined, number, table
 from drq.reporting.verdict import CHANCE, Cost, rounded
 from drq.statistics import paired

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from drq.drawing import in_order, require_rows
 from drq.evaluation.records import require_polars
+from drq.reporting.drawing import in_order, require_rows
 from drq.tables import cells, mean_over_data, worst_case
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from drq.errors import require
 from drq.evaluation.records import require_polars
-from drq.expressions import UNDEFENDED
+from drq.reporting.expressions import UNDEFENDED
 from drq.statistics import wilson
 
 if TYPE_CHECKING:
