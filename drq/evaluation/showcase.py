@@ -69,6 +69,6 @@ def _chosen(run: Run, records: polars.DataFrame, number: int, kept: int, each: i
 def _side_by_side(images: list[NDArray[Any]]) -> NDArray[np.uint8]:
     """Images (C, H, W) in [0, 1] as one picture (H, W, 3), with a gap of one pixel in eight between them."""
     pictures = [np.repeat(each, 3 // each.shape[0], axis=0).transpose(1, 2, 0) for each in images]
-    gap = np.ones((pictures[0].shape[0], max(1, pictures[0].shape[1] // 8), 3))
+    gap = np.ones((pictures[0].shape[0], max(1, pictures[0].shape[1] // 8), 3), pictures[0].dtype)
     joined = np.concatenate([part for picture in pictures for part in (gap, picture)][1:], axis=1)
     return (joined.clip(0, 1) * 255).round().astype(np.uint8)
