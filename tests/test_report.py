@@ -20,7 +20,7 @@ from whole_runs import ABOUT, everything, pictures
 
 from drq.report import report
 from drq.reporting.page import Markup, element, image, png
-from drq.reporting.verdict import UNTESTED
+from drq.reporting.verdict import UNTESTED, verdict
 
 VOID = {"meta", "img", "br"}
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "report.py"
@@ -359,3 +359,25 @@ def test_a_million_rows():
     assert found["peak_gib"] < 2e9 / 2**30
     assert found["tables_seconds"] + found["report_seconds"] < 20
     assert found["page_mb"] < 3
+
+
+@pytest.mark.parametrize(("better", "kind"), [("margin", "gain"), ("confidence", "loss")])
+def test_who_knows_its_errors_better_is_marked(better: str, kind: str) -> None:
+    """An area below that of the undefended model is a gain: fewer of the answers that are given are wrong."""
+    frame = records(300, models=("a",), threats={"clean": "clean"})
+    right, base = pl.col("prediction") == pl.col("label"), pl.col("base_prediction") == pl.col("label")
+    knows = {"margin": right.cast(pl.Float64), "confidence": 1 - base.cast(pl.Float64)}
+    if better == "confidence":
+        knows = {"margin": 1 - right.cast(pl.Float64), "confidence": base.cast(pl.Float64)}
+    frame = frame.with_columns(
+        margin=pl.when(pl.col("margin").is_not_null()).then(knows["margin"]), confidence=knows["confidence"]
+    )
+    table = report(frame).partition("Knowing when not to answer</h2>")[2].partition("</table>")[0]
+    assert f'class="{kind}"' in table
+    assert f'class="{"loss" if kind == "gain" else "gain"}"' not in table
+
+
+def test_chance_is_told_for_so_many_comparisons() -> None:
+    page = report(records(100, models=("a",)))
+    found = verdict(records(100, models=("a",))).findings
+    assert f"Of {len(found)} comparisons without any real difference, up to {0.05 * len(found):.3g} would" in page
