@@ -159,7 +159,7 @@ def test_on_a_given_cluster_mistakes_are_one_line_and_it_stays(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nowhere.invalid:6379", "auto", "nonsense"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nowhere.invalid:6379", "nonsense"])
 def test_an_address_that_leads_nowhere(address: str, tmp_path: Path) -> None:
     spec = {"models": ["digits"], "data": ["digits"], "limit": 2, "defences": {"standard": {}}}
     words = ["address must lead to a Ray cluster", f"got {address!r}", "ray status"]
