@@ -130,7 +130,7 @@ def surveyed(provision: Provision, plan: list[Task]) -> Survey:
         except InputError as error:
             raise InputError(f"{model} on {data}: {error}") from error
         classes = check_fit(provision, stage, model, data)
-        found.data[data] = stage.data.sha256
+        found.data[data] = stage.data_sha256
         mine = [task for task in plan if (task.model, task.data) == (model, data)]
         made = defended(provision, stage, [each for task in mine for each in task.defences])
         for task in mine:
@@ -218,6 +218,7 @@ def about(spec: Spec, plan: list[Task], survey: Survey) -> dict[str, Any]:
                 "victim": task.trial.victim,
                 "defences": list(task.defences),
                 "images": survey.images.get(task.number),
+                "samples": min(task.limit or images, images) if (images := survey.images.get(task.number)) else None,
             }
             for task in plan
         ],

@@ -70,12 +70,14 @@ def outcome(records: DataFrame) -> None:
     pl = require_polars()
     found = pl.concat([tables.cells(records), tables.worst_case(records).filter(pl.col("threats") > 1)], how="vertical_relaxed")
     for (model, data), part in found.group_by("model", "data", maintain_order=True):
-        show(accuracy(f"{model} on {data}: accuracy in %", part.rows(named=True)))
+        show(accuracy(f"{model} on {data}: accuracy in % of {part['images'].max()} samples", part.rows(named=True)))
+    judged = verdict(records)
+    adaptive = ["Adaptive: the threat attacked the defence itself, which is compared with what the model alone withstood."]
     show(
-        "[a, b]: 95 % interval. (+a -b): samples put right and spoiled. *: more than chance (McNemar, p < 0.05). "
-        "Adaptive: the threat attacked the defence itself, and it is compared with what the model alone withstood.",
-        *verdict(records).headlines(),
-        *(f"Cost: {line}" for line in verdict(records).prices()),
+        "[a, b]: 95 % interval. (+a -b): samples put right and spoiled. *: more than chance (McNemar, p < 0.05).",
+        *(adaptive if (found["victim"] == "defence").any() else []),
+        *judged.headlines(),
+        *(f"Cost: {line}" for line in judged.prices()),
     )
 
 
@@ -87,8 +89,10 @@ def accuracy(title: str, rows: list[dict[str, Any]]) -> Table:
     for each in defences:
         shown.add_column(escape(safe(each)), justify="right")
     lines: dict[str, dict[str, Row]] = {}
+    most = max(row["images"] for row in rows)
     for row in rows:
-        lines.setdefault(_threat(row), {})[row["defence"]] = row
+        fewer = f" ({row['images']})" if row["images"] != most else ""
+        lines.setdefault(f"{_threat(row)}{fewer}", {})[row["defence"]] = row
     for threat, line in lines.items():
         shown.add_row(escape(safe(threat)), *(cell(line[each]) if each in line else "" for each in defences))
     return shown

@@ -279,6 +279,22 @@ def test_an_interrupted_evaluation_says_how_to_go_on(command, monkeypatch):
     assert len(calls) == 3
 
 
+@pytest.mark.usefixtures("short_spec")
+def test_an_unfinished_run_is_reported_as_such(command, tmp_path):
+    assert command("evaluate", "short.toml", "--quiet")[0] == 0
+    assert command("report", "runs/short")[2] == ""
+    page = tmp_path / "runs" / "short" / "report.html"
+    assert "not finished" not in page.read_text()
+    assert "drq evaluate runs/short" in page.read_text()  # how to repeat it
+    about = json.loads((tmp_path / "runs" / "short" / "run.json").read_text())
+    about["tasks"][0]["samples"] = 9
+    (tmp_path / "runs" / "short" / "run.json").write_text(json.dumps(about))
+    status, _, errors = command("report", "runs/short")
+    assert status == 0
+    assert "is not finished: 8 of 18 rows" in errors
+    assert "This run is not finished" in page.read_text()
+
+
 def test_experiments_are_listed(command):
     status, output, _ = command("evaluate", "--list", "--json")
     assert status == 0

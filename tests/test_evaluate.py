@@ -1,5 +1,6 @@
 """Every row of an evaluation against a direct computation with the model, the threat and the defence."""
 
+import hashlib
 import json
 import math
 import warnings
@@ -172,7 +173,11 @@ class TestRows:
         expected = {
             **{"experiment": "run", "model": "mine", "data": "mine", "victim": "base", "seed": 5, "precision": "float32"},
             **{"device": "cpu", "spec_hash": whole.about["spec_hash"], "weights_sha256": weights.contents(MODEL.state_dict())},
-            **{"data_sha256": None, "drq_version": drq.__version__, "torch_version": torch.__version__.partition("+")[0]},
+            **{
+                "data_sha256": hashlib.sha256(X.numpy().tobytes() + Y.numpy().tobytes()).hexdigest(),
+                "drq_version": drq.__version__,
+                "torch_version": torch.__version__.partition("+")[0],
+            },
             "schema_version": 1,
         }
         assert {name: set(records[name]) for name in expected} == {name: {value} for name, value in expected.items()}
@@ -424,6 +429,7 @@ def test_what_is_said_of_a_run(tmp_path: Path) -> None:
     assert (about["title"], about["spec_hash"], about["missing"]) == ("Mine", spec.hash, [])
     assert about["models"] == {"mine": weights.contents(MODEL.state_dict())}
     task = {"model": "mine", "data": "mine", "threat": "clean", "victim": "base", "defences": ["standard"], "images": COUNT}
+    task["samples"] = 5
     assert about["tasks"] == [task]
     (line,) = run.history
     assert (line["engine"], line["samples"], line["seconds"] >= 0) == ("local", 5, True)
@@ -451,19 +457,18 @@ class Faulty(Dataset):
 
 
 def test_errors_while_it_runs(tmp_path: Path) -> None:
-    """A caller's mistake says where; what the caller's own code raises stays as it is. What was done before is kept."""
+    """A caller's mistake says where; what the caller's own code raises stays as it is. Data is read before anything runs."""
     refused(
         drq.evaluate,
         ours(data={"mine": Faulty(drq.InputError("item must be there, got none: add it"))}, shard=10),
         tmp_path / "a",
-        words=["mine on mine, clean: item must be there"],
+        words=["mine on mine: item must be there"],
     )
     lost = OSError(5, "Input/output error")
     with pytest.raises(OSError, match="Input/output") as caught:
         drq.evaluate(ours(data={"mine": Faulty(lost)}, shard=10), tmp_path / "b")
     assert caught.value is lost  # and not that the directory of the run cannot be written
-    for name in "ab":
-        assert drq.Run.open(tmp_path / name).records.height == 20
+    assert not [*tmp_path.iterdir()]
     late = TensorDataset(X, torch.where(INDEX == COUNT - 1, 9, Y))
     refused(
         drq.evaluate,
@@ -520,3 +525,25 @@ def test_other_programs_read_the_records(tmp_path: Path) -> None:
     assert len(frame) == records.height == COUNT * 3 * 3
     assert frame["prediction"].tolist() == records["prediction"].to_list()
     assert frame["radius"].isna().sum() == records["radius"].null_count()
+
+
+def test_handed_data_is_told_by_what_is_used_of_it(tmp_path: Path) -> None:
+    """Other values are other data, though there are as many; what lies beyond the limit does not count."""
+    run = drq.evaluate(ours(limit=10), tmp_path)
+    beyond = X.clone()
+    beyond[15:] = 0.5
+    assert drq.evaluate(ours(limit=10, data={"mine": TensorDataset(beyond, Y)}), tmp_path).records.equals(run.records)
+    words = ["the content of mine was", "choose another directory"]
+    refused(drq.evaluate, ours(limit=10, data={"mine": TensorDataset(1 - X, Y)}), tmp_path, words=words)
+    refused(drq.evaluate, ours(limit=10, data={"mine": TensorDataset(X, (Y + 1) % 4)}), tmp_path, words=words)
+
+
+def test_a_model_is_looked_at_before_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nan = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(X[0].numel(), 4))
+    torch.nn.init.constant_(nan[1].bias, torch.nan)
+    refused(drq.evaluate, ours(models={"mine": nan.eval()}), tmp_path / "a", words=["mine must return finite logits"])
+    drq.evaluate(ours(models={"mine": torch.nn.Sequential(MODEL, torch.nn.Softmax(1)).eval()}), tmp_path / "b")
+    assert "mine returns looks like probabilities" in caplog.text
+    drq.evaluate(ours(), tmp_path / "c")
+    assert caplog.text.count("probabilities") == 1
+    refused(ours, defences={"mine": MODEL}, words=["defences.mine must be a function of the model", "lambda model"])

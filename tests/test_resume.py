@@ -145,7 +145,7 @@ def test_what_no_record_depends_on_may_change(counted, whole: Run, tmp_path: Pat
             ["task 0 was mine on mine, clean by standard, drq, is mine on mine, noise by standard, drq"],
         ),
         ({"models": {"mine": OTHER}}, ["the content of mine was", "is"]),
-        ({"data": {"mine": TensorDataset(*(each[:7] for each in DATA.tensors))}}, ["mine had 8 images, has 7"]),
+        ({"data": {"mine": TensorDataset(*(each[:7] for each in DATA.tensors))}}, ["the content of mine was"]),
     ],
     ids=["seed", "shard", "limit", "defence", "threat", "order", "weights", "images"],
 )

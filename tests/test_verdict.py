@@ -172,7 +172,7 @@ def test_costs_are_means_and_multiples():
     assert by_name["b", "standard"].times_seconds == pytest.approx(1)
     means, times = (
         "100 to 300 passes of the model and 50 ms an answer",
-        "50 to 150 times the passes and 50 times the time of standard",
+        "50 to 150 times the passes of standard",
     )
     assert found.prices() == [f"DRQ linf: {means}, {times}."]
 
@@ -205,3 +205,8 @@ def test_fewer_samples_in_common_are_said():
 
 def test_no_rows():
     refused(verdict, records().clear(), words=["records must have rows"])
+
+
+def test_too_few_samples_tell_nothing():
+    assert headline(answered(share(0, 5), "standard"), answered(share(5, 5), "DRQ")).startswith("DRQ: 5 samples are too few")
+    assert "better" in headline(answered(share(0, 6), "standard"), answered(share(6, 6), "DRQ"))

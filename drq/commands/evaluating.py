@@ -35,6 +35,7 @@ def demo(
     from drq.evaluate import evaluate
     from drq.reporting import runs
 
+    runs.require_all()
     spec = demo.tour(images, seed)
     with terminal.progress(quiet) as track:
         demo.prepare(track, say)
@@ -98,6 +99,8 @@ def evaluate(
     if not as_json:
         if find_spec("polars") is not None:
             screens.outcome(run.records)
+        if lacking := run.about["missing"]:
+            say(f"left out, see above: {', '.join(each['what'] for each in lacking)}")
         terminal.show(f"Run: {run.path}. Next: drq report {shlex.quote(str(run.path))}")
 
 
@@ -124,6 +127,8 @@ def report(
 
     opened = Run.open(run)
     text = runs.shown(opened, form, None if compare is None else Run.open(compare))
+    if left := runs.unfinished(opened, opened.records):
+        say(f"{opened.path} is not finished: {left}")
     if out is None and form != "html":
         typer.echo(text, nl=False)
         return

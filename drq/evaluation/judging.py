@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -32,6 +34,7 @@ from drq.threads import threads
 from drq.threats.threat import Attack, BallThreat, Shifted
 from drq.version import __version__
 
+logger = logging.getLogger("drq")
 LEVELS = 255  # of an 8-bit image
 
 
@@ -54,6 +57,7 @@ class Provision:
     threads: int
     rounding: bool
     keep_images: int
+    most: int | None  # samples of a data set that are used, at most
     defences: Mapping[str, Defence]
     models: Mapping[str, Handed] = field(repr=False)  # others are loaded by name
     data: Mapping[str, Handed] = field(repr=False)
@@ -64,7 +68,9 @@ class Provision:
         every = 2**62 if spec.keep_images is True else int(spec.keep_images)
         models = {name: Handed(each) for name, each in spec.given_models.items()}
         data = {name: Handed(each) for name, each in spec.given_data.items()}
-        how = (spec.seed, spec.precision, device, spec.threads, spec.rounding, every)
+        limits = [each.limit for each in (*spec.groups, *spec.threats.values()) if each.limit is not None]
+        most = None if spec.limit is None else max(spec.limit, *limits, 1)
+        how = (spec.seed, spec.precision, device, spec.threads, spec.rounding, every, most)
         return cls(spec.name, spec.hash, *how, spec.defences, models, data)
 
 
@@ -81,6 +87,7 @@ class Scene(NamedTuple):
     model: nn.Module
     data: Data
     weights_sha256: str
+    data_sha256: str
 
 
 def chosen_device(name: str) -> str:
@@ -111,21 +118,31 @@ def the_model(name: str, device: str, given: Handed | None) -> tuple[nn.Module, 
 
 
 @lru_cache(maxsize=4)
-def the_data(name: str, view: View | None, given: Handed | None) -> tuple[Data, tuple[int, ...] | None]:
-    """Data, loaded by its name unless it is given, as a model with this view sees it; and the logits that count, None for all."""
+def the_data(name: str, view: View | None, given: Handed | None, most: int | None) -> tuple[Data, tuple[int, ...] | None, str]:
+    """Data, loaded by its name unless it is given, as a model with this view sees it; the logits that count; its sha256."""
     seen = None if given is not None and isinstance(given.it, Data) else view  # which says itself how it is seen
     data = load_data(name if given is None else given.it, view=seen)
-    return (data, None) if data.subset is None else (Relabelled(data), data.subset)
+    sha256 = data.sha256 or _contents(data, min(len(data), most or len(data)))
+    return (data, None, sha256) if data.subset is None else (Relabelled(data), data.subset, sha256)
+
+
+def _contents(data: Data, count: int, at_once: int = 100) -> str:
+    """The sha256 of the first samples, for data that was handed in: nothing else tells it from other data."""
+    whole = hashlib.sha256()
+    for first in range(0, count, at_once):
+        for values in data.batch(range(first, min(first + at_once, count))):
+            whole.update(values.numpy().tobytes())
+    return whole.hexdigest()
 
 
 def scene(provision: Provision, name: str, data_name: str) -> Scene:
     """A model and data; data that shows only some of the model's classes is judged on those."""
     model, sha256 = the_model(name, chosen_device(provision.device), provision.models.get(name))
     card = getattr(model, "card", None)
-    data, subset = the_data(data_name, getattr(card, "view", None), provision.data.get(data_name))
+    data, subset, content = the_data(data_name, getattr(card, "view", None), provision.data.get(data_name), provision.most)
     ready = InPrecision(model if subset is None else Subset(model, subset), PRECISIONS[provision.precision])
     ready.card = card  # type: ignore[assignment]  # it tells defences of the training
-    return Scene(ready, data, sha256)
+    return Scene(ready, data, sha256, content)
 
 
 def check_fit(provision: Provision, stage: Scene, name: str, data_name: str) -> int:
@@ -141,6 +158,10 @@ def check_fit(provision: Provision, stage: Scene, name: str, data_name: str) -> 
     given = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
     table = isinstance(logits, Tensor) and logits.dim() == 2
     require(table, name, "return a table of logits", given, "wrap it, see drq.FirstOutput")
+    finite = bool(logits.isfinite().all())
+    require(finite, name, "return finite logits", "NaN or infinity", "check its weights, and that it takes images in [0, 1]")
+    if bool((logits >= 0).all()) and bool((logits.sum(1) - 1).abs().max() < 1e-4):
+        logger.warning("drq: what %s returns looks like probabilities; DRQ reads logits, so take its softmax off", name)
     count, label = logits.shape[1], int(y[0])
     known = label < count and (data.classes is None or len(data.classes) == count)
     told = f"{count} logits for {f'label {label}' if data.classes is None else f'{len(data.classes)} classes'}"
@@ -205,7 +226,7 @@ def _shared(provision: Provision, shard: Shard, stage: Scene) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "spec_hash": provision.spec_hash,
         "weights_sha256": stage.weights_sha256,
-        "data_sha256": stage.data.sha256 or "",
+        "data_sha256": stage.data_sha256,
         "drq_version": __version__,
         "torch_version": torch.__version__.partition("+")[0],
         "schema_version": SCHEMA_VERSION,

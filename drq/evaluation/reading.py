@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from torch import nn
+
 from drq import objectives
 from drq.auto_step import AutoStep
 from drq.defences.defence import Custom, Defence, Quantified, Standard
@@ -154,6 +156,9 @@ def defence(name: str, given: Any, where: str) -> Defence:
     """A defence from its table: its kind is ``defence``, else its name; every other key is a setting."""
     if isinstance(given, Defence):
         return given
+    if isinstance(given, nn.Module):
+        remedy = "write lambda model: drq.DRQ(model, ...), since every model of the spec is defended"
+        raise InputError(f"{where} must be a function of the model, got the module {type(given).__name__}: {remedy}")
     if callable(given):
         return Custom(given)
     table = _as_table("defence", given, where)

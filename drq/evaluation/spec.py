@@ -236,7 +236,8 @@ class Spec:
             table = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
         except (OSError, ValueError, RecursionError) as error:  # of the file, of its encoding or syntax, of tables without end
             reason = error.strerror if isinstance(error, OSError) else one_line(error)
-            raise InputError(f"spec must be a TOML file that can be read, got {str(path)!r} ({reason}): correct it") from error
+            remedy = "check its name; drq evaluate --list has those of the paper" if isinstance(error, OSError) else "correct it"
+            raise InputError(f"spec must be a TOML file that can be read, got {str(path)!r} ({reason}): {remedy}") from error
         require(isinstance(table, dict), "spec", "be a table", f"{type(table).__name__} in {str(path)!r}", "see docs/evaluate.md")
         return cls.of({"name": path.stem} | table)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drq import tables
-from drq.errors import InputError, require
+from drq.errors import InputError, imported, require
 from drq.evaluation.published import experiments, notes, published
+from drq.evaluation.records import require_polars
 from drq.evaluation.run import Run
 from drq.evaluation.showcase import examples
 from drq.files import in_one_piece
@@ -36,9 +37,12 @@ def shown(run: Run, form: str = "html", compare: Run | None = None) -> str:
     if form != "html":
         return _tables(records, form)
     known = run.name in notes()
+    about = _about(run)
+    if left := unfinished(run, records):
+        about["missing"] = [{"what": "This run is not finished", "why": left}, *about.get("missing", ())]
     return report(
         records,
-        about=_about(run),
+        about=about,
         examples=examples(run, records),
         published=published(run.name) if known else None,
         compare=None if compare is None else rows(compare),
@@ -53,9 +57,18 @@ def rows(run: Run) -> DataFrame:
     return records
 
 
+def unfinished(run: Run, records: DataFrame) -> str | None:
+    """What a run still lacks of what can be run, in words; None where it is whole."""
+    planned = sum((task.get("samples") or 0) * len(task["defences"]) for task in run.about["tasks"])
+    if len(records) >= planned:
+        return None
+    return f"{len(records):,} of {planned:,} rows are there, so numbers may change; the same drq evaluate goes on"
+
+
 def _about(run: Run) -> dict[str, Any]:
-    name = run.name if run.name in experiments() else f"{run.name}.toml"
-    command = f"drq evaluate {shlex.quote(name)} --out {shlex.quote(str(run.path))}"
+    command = f"drq evaluate {shlex.quote(run.name if run.name in experiments() else str(run.path))}"
+    if not run.about.get("source"):
+        command = "# made of Python objects: call drq.evaluate with the same spec"
     kept = {"spec": run.about["source"]} if run.about.get("source") else {}
     return {**run.about, **kept, "name": run.name, "command": command, "history": run.history}
 
@@ -66,8 +79,7 @@ def _tables(records: DataFrame, form: str) -> str:
     several = worst.filter(worst["threats"] > 1)
     present = [each for each in (found, several, means) if len(each)]
     if form == "csv":
-        import polars as pl
-
+        pl = require_polars()
         return tables.csv(pl.concat(present, how="vertical_relaxed"))
     put = tables.markdown if form == "markdown" else tables.latex
     return "\n\n".join(put(tables.wide(each)) for each in present) + "\n"
@@ -79,6 +91,12 @@ def summary(run: Run) -> dict[str, Any]:
     found, judged = tables.cells(records), verdict(records)
     numbers = found.drop("expression", "reference_expression").to_dicts()
     return {"run": str(run.path), "verdict": judged.headlines(), "cost": judged.prices(), "accuracy": numbers}
+
+
+def require_all() -> None:
+    """Refuse now what would be refused at the end: a report needs these packages."""
+    require_polars()
+    imported("matplotlib", "the figures of a report", "pip install 'decision-region-quantification[report]'")
 
 
 def write(path: Path, text: str) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from polars import DataFrame, Expr
 
 CHANCE = 0.05
+FEWEST = 6  # samples that all differ have p < 0.05; fewer never do
 UNTESTED = (
     "No attack in these records looked at a defence itself. Attacks that were made against the undefended model and then "
     "transferred are easy to withstand: gains under them are not evidence of security."
@@ -145,6 +146,8 @@ class Verdict:
         count, gains, losses, even = len(mine), kinds["gain"], kinds["loss"], kinds["even"]
         if not count:
             return f"{defence} was measured only under attacks on itself."
+        if not gains and not losses and max(each.images for each in mine) < FEWEST:
+            return f"{defence}: {max(each.images for each in mine)} samples are too few to tell a difference from chance."
         if not gains and not losses:
             return f"{defence} makes no difference beyond chance: none of {count} comparisons with {self.reference} shows one."
         others = f" The other {even} show no difference beyond chance." if even > 1 else ""
@@ -244,12 +247,7 @@ def _price(costs: list[Cost], reference: str) -> str:
     means = f"{_between([each.passes for each in costs])} passes of the model"
     means += f" and {_between([each.seconds * 1000 for each in costs])} ms"
     passes = [each.times_passes for each in costs if each.times_passes]
-    seconds = [each.times_seconds for each in costs if each.times_seconds]
-    times = (
-        f", {_between(passes)} times the passes and {_between(seconds)} times the time of {reference}"
-        if passes and seconds
-        else ""
-    )
+    times = f", {_between(passes)} times the passes of {reference}" if passes else ""
     return f"{costs[0].defence}: {means} an answer{times}."
 
 
