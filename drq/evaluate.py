@@ -89,6 +89,8 @@ def evaluate(
     runner = chosen_engine(engine or spec.engine, address, workers)
     where = chosen_device(provision.device) if isinstance(runner, Local) else "cpu"  # Ray has devices that this machine lacks
     survey = surveyed(replace(provision, device=where), plan)
+    known = {f"model {name}": each for name, each in survey.models.items()}
+    provision = replace(provision, known=known | {f"data {name}": each for name, each in survey.data.items() if each})
     began, started = time.monotonic(), now()
     with writing(place, about(spec, plan, survey)) as writer:
         writer.check()

@@ -100,7 +100,7 @@ def _verdict(found: Verdict, told: Mapping[str, Any], accuracies: Accuracies) ->
             _missing(told.get("missing") or ()),
             element("div", *sides, class_="sides") if found.findings else None,
             _folded(f"No difference beyond chance: {len(even)}", even, "even", accuracies) if even else None,
-            _luck(len(found.findings)) if found.findings else None,
+            _luck(len(found.findings) + len(found.adaptive)) if found.findings else None,
             element("h3", "Attacks on the defence itself") if found.defences else None,
             _adaptive(found.adaptive, accuracies) if found.defences else None,
             element("h3", "Cost"),
@@ -130,7 +130,11 @@ def _cards(found: Verdict, gains: Sequence[Finding], losses: Sequence[Finding]) 
     ]
     if found.adaptive:
         cards.append(
-            _card("gain" if stood else "loss", f"{stood} of {len(found.adaptive)}", "gains survive attacks on the defence")
+            _card(
+                "gain" if stood == len(found.adaptive) else "loss",
+                f"{stood} of {len(found.adaptive)}",
+                "gains survive attacks on the defence",
+            )
         )
     else:
         cards.append(_card("warn", "Not tested", "attacks on the defence itself"))

@@ -8,9 +8,10 @@ Defences are compared with a reference, on the samples that both have. What it i
 
 - ``victim`` is "base": all defences saw the same x', so rows are compared sample by sample.
 - ``victim`` is "defence": every defence saw an x' made against itself, and one that was made against DRQ says little about the
-  undefended model. That model, "standard", counts as right only where it withstood everything that was tried on it:
-  ``base_withstood`` in all rows of the sample, of all defences (and, in a worst case, all threats). This static worst case is
-  what a defence must beat. Both numbers are upper bounds, which a better attack can lower.
+  undefended model. That model, "standard", counts as right only where it withstood everything that was tried on it in the attack
+  on this defence and, where it was attacked itself, in that: ``base_withstood`` in both rows of the sample (in a worst case, of
+  all threats). What was tried on other defences does not count, or every further one would make the others look better. This
+  static worst case is what a defence must beat. Both numbers are upper bounds, which a better attack can lower.
 """
 
 from __future__ import annotations
@@ -158,9 +159,16 @@ def _with_reference(samples: polars.LazyFrame, answers: polars.DataFrame, by: Se
     settings = ", ".join(name for name in by if name in SETTINGS)
     require(not several, "reference", f"have one {settings} in each group", repr(reference), f"leave {settings} out of by")
     beside = samples.filter(itself, ~static, "complete").select(*common, "index", reference_right="right")
-    withstood = answers.lazy().filter(static).group_by(*common, "index").agg(reference_right=pl.col("withstood").all())
-    joined = samples.join(pl.concat([beside, withstood]), on=[*common, "index"], how="left", nulls_equal=True)
-    return joined.with_columns(pl.when(~itself).then("reference_right"))
+    tried = answers.lazy().filter(static)
+    alone = tried.filter(itself).group_by(*common, "index").agg(alone=pl.col("withstood").all())
+    withstood = tried.group_by(*common, "defence", "index").agg(mine=pl.col("withstood").all())
+    withstood = withstood.join(alone, on=[*common, "index"], how="left", nulls_equal=True)
+    both = withstood.select(*common, "defence", "index", static_right=pl.col("mine") & pl.col("alone").fill_null(True))
+    joined = samples.join(beside, on=[*common, "index"], how="left", nulls_equal=True)
+    joined = joined.join(both, on=[*common, "defence", "index"], how="left", nulls_equal=True)
+    return joined.with_columns(reference_right=pl.when(~itself).then(pl.coalesce("reference_right", "static_right"))).drop(
+        "static_right"
+    )
 
 
 def _counts(samples: polars.LazyFrame, by: Sequence[str]) -> polars.DataFrame:

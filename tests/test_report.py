@@ -314,7 +314,7 @@ def test_the_undefended_model_alone():
 
 def test_only_attacks_on_the_defence():
     """Without the undefended model among the defences there is still its static worst case."""
-    frame = records(models=("a",), defences=("DRQ linf",)).with_columns(victim=pl.lit("defence"))
+    frame = records(models=("a",), defences=("DRQ linf",)).with_columns(victim=pl.lit("defence"), threat_passes=pl.lit(9.0))
     text = Page(report(frame)).text
     assert "DRQ linf was measured only under attacks on itself." in text
     assert "static worst case" in text

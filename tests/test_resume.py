@@ -487,3 +487,36 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
     finally:
         if mounted:
             subprocess.run(["umount", disk], check=True)
+
+
+def test_files_of_others_are_refused(whole: Run, tmp_path: Path) -> None:
+    """A part is trusted for what it holds, not for its name."""
+    half = tmp_path / "half"
+
+    def stopped(event) -> None:
+        if event.what == "shard":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drq.evaluate(ours(), half, tell=stopped)
+    (part,) = (half / "parts").iterdir()
+    shutil.copy(part, half / "parts" / "0000-0000002.npz")  # at another place, as tools that synchronise folders leave them
+    refused(drq.evaluate, ours(), half, words=["0000-0000002.npz must hold the rows of this run", "delete that file"])
+    (half / "parts" / "0000-0000002.npz").unlink()
+    other = tmp_path / "other"
+    with pytest.raises(KeyboardInterrupt):
+        drq.evaluate(ours(seed=9), other, tell=stopped)
+    (foreign,) = (other / "parts").iterdir()
+    shutil.copy(foreign, part)  # of another spec
+    refused(drq.evaluate, ours(), half, words=[f"{part.name} must hold the rows of this run"])
+    part.unlink()
+    assert drq.evaluate(ours(), half).records.select(UNTIMED).equals(whole.records.select(UNTIMED))
+
+
+def test_a_part_that_vanishes_is_not_baked_in(tmp_path: Path) -> None:
+    def vandal(event) -> None:
+        if event.what == "shard" and event.done < event.total:
+            next((tmp_path / "parts").glob("[0-9]*")).unlink()
+
+    refused(drq.evaluate, ours(threats={"clean": None}), tmp_path, words=["different rows", "the same command"], tell=vandal)
+    assert drq.evaluate(ours(threats={"clean": None}), tmp_path).records["index"].n_unique() == 8

@@ -386,3 +386,20 @@ def test_a_spec_does_not_change_what_it_is_made_of() -> None:
     assert json.dumps(table) == before
     with pytest.raises(dataclasses.FrozenInstanceError):
         Spec.of(table).limit = 5  # type: ignore[misc]
+
+
+def test_a_chain_in_a_table_has_the_same_hash_in_every_process() -> None:
+    attack = {"threat": "Transfer", "norm": "linf", "radius": 0.1, "attack": {"threat": "PGD", "norm": "linf", "radius": 0.1}}
+    chain = {"threat": "Chain", "norm": "linf", "radius": 0.1, "members": [attack]}
+    spec = Spec(models=["digits"], data=["digits"], threats={"chain": chain})
+    assert " at 0x" not in json.dumps(spec.contents)
+    assert "aim='away_from'" in json.dumps(spec.contents)
+
+
+def test_what_looks_at_nobody_has_no_victim() -> None:
+    threats = {"clean": None, "fog": {}, "noise": {"threat": "GaussianNoise"}, "PGD": {"norm": "linf", "radius": 0.1}}
+    spec = Spec(models=["digits"], data=["digits"], threats=threats, victim="defence")
+    assert {name: trial.victim for name, trial in spec.threats.items()} == {
+        **dict.fromkeys(("clean", "fog", "noise"), "base"),
+        "PGD": "defence",
+    }

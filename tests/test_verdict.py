@@ -130,18 +130,36 @@ def test_a_gain_survives_only_beyond_its_interval(static, defended, end, survive
     found = verdict(pl.concat([answered(share(40), "standard", "PGD"), answered(share(90), "DRQ", "PGD"), attacked]))
     (adaptive,) = found.adaptive
     assert (adaptive.reference.value, adaptive.accuracy.value) == (static, defended)
-    assert adaptive.survives == survives == (adaptive.low > 0)
+    assert adaptive.survives == survives == (adaptive.low > 0 and adaptive.p_value < 0.05)
     assert end in str(adaptive)
     (line,) = found.headlines()
     assert line.endswith(f"Under attacks on the defence itself {'the' if survives else 'no'} gain survives.")
     assert len(found.findings) == 1  # it is no gain or loss among others
 
 
-def test_an_attack_that_every_defence_must_stand():
-    """The undefended model is right only where it withstood the attacks on all defences."""
-    first = answered(share(60), "DRQ linf", "red team", "defence", share(50))
-    second = answered(share(60), "DRQ l2", "red team", "defence", share(100) & ~share(20))
-    assert {each.reference.value for each in verdict(pl.concat([first, second])).adaptive} == {30}
+def test_other_defences_make_nobody_look_better():
+    """The undefended model is held against the attack on the defence and on itself, not on others."""
+    first = answered(share(60), "DRQ linf", "red team", "defence", share(50), passes=9)
+    second = answered(share(60), "DRQ l2", "red team", "defence", share(100) & ~share(20), passes=9)
+    found = {each.defence: each.reference.value for each in verdict(pl.concat([first, second])).adaptive}
+    assert found == {"DRQ linf": 50, "DRQ l2": 80}
+    alone = answered(share(40), "standard", "red team", "defence", share(40), passes=9)
+    found = {each.defence: each.reference.value for each in verdict(pl.concat([alone, first, second])).adaptive}
+    assert found == {"DRQ linf": 40, "DRQ l2": 20}
+
+
+def test_what_looks_at_nobody_is_no_attack_on_the_defence():
+    parts = answered(share(50), "standard", "fog", "defence"), answered(share(90), "DRQ", "fog", "defence")
+    found = verdict(pl.concat(parts))
+    assert found.adaptive == ()
+    assert UNTESTED in str(found)
+
+
+def test_one_attack_that_is_withstood_is_not_enough():
+    parts = [answered(share(40), "standard", name, "defence", passes=9) for name in ("weak", "strong")]
+    parts += [answered(share(80), "DRQ", "weak", "defence", share(40), passes=9)]
+    parts += [answered(share(40), "DRQ", "strong", "defence", share(40), passes=9)]
+    assert headline(*parts).endswith("the gain survives in 1 of 2 cases only.")
 
 
 def test_defences_without_a_reference_have_no_verdict():

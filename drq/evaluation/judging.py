@@ -61,6 +61,7 @@ class Provision:
     defences: Mapping[str, Defence]
     models: Mapping[str, Handed] = field(repr=False)  # others are loaded by name
     data: Mapping[str, Handed] = field(repr=False)
+    known: Mapping[str, str] = field(default_factory=dict)  # sha256 of models and data, as they were when the run was begun
 
     @classmethod
     def of(cls, spec: Spec, device: str) -> Provision:
@@ -186,6 +187,15 @@ def judge(provision: Provision, shard: Shard) -> Judged:
     """The rows of a shard."""
     with threads(provision.threads):
         stage = scene(provision, shard.task.model, shard.task.data)
+        for what, sha256 in ((f"model {shard.task.model}", stage.weights_sha256), (f"data {shard.task.data}", stage.data_sha256)):
+            same = provision.known.get(what, sha256) == sha256
+            require(
+                same,
+                what,
+                f"have the sha256 {provision.known.get(what)}",
+                sha256,
+                "it changed, or is another one on this machine",
+            )
         index = torch.arange(shard.first, shard.last)
         x, y = (each.to(chosen_device(provision.device)) for each in stage.data.batch(index))
         made = {name: provision.defences[name].around(stage.model) for name in shard.task.defences}

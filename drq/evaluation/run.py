@@ -139,9 +139,15 @@ class Writer:
         """Look into every file, so that a damaged one is told before anything is computed."""
         for key, path in self.run.parts():
             if key.partition("-")[0] not in self.finished:
-                read_part(path)
+                self._check_rows(path, read_part(path), int(key.partition("-")[2]))
         for key in sorted(self.finished) if find_spec("polars") is not None else ():
             _parquet(self.run.path / "records" / f"{key}.parquet", rows=0)
+
+    def _check_rows(self, path: Path, rows: Mapping[str, Any], first: int) -> None:
+        """A part must be of this run, and where its name says."""
+        mine = set(rows["spec_hash"]) == {self.run.about["spec_hash"]} and int(rows["index"].min()) == first
+        remedy = "delete that file, and the same command computes its rows again"
+        require(mine, str(path), "hold the rows of this run that its name says", "others", remedy)
 
     def put(self, shard: Shard, rows: Mapping[str, Any], images: NDArray[Any] | None) -> None:
         """Keep the rows of a shard; the rows come last, since they say that the shard is done."""
@@ -156,8 +162,13 @@ class Writer:
         """Turn the parts of a finished task into Parquet."""
         paths = [path for key, path in self.run.parts() if key.startswith(f"{task.key}-")]
         if task.key not in self.finished:
+            frame = as_frame([read_part(path) for path in paths])
+            planned = self.run.about["tasks"][task.number]["samples"] * len(task.defences)
+            twice = frame.select("defence", "index").is_duplicated().any()
+            remedy = "a file was added or removed by hand; the same command makes what is missing"
+            require(len(frame) == planned and not twice, f"{task}", f"have {planned} different rows", len(frame), remedy)
             whole = BytesIO()  # written by us, since polars would tell a full disk as a broken file
-            as_frame([read_part(path) for path in paths]).write_parquet(whole)
+            frame.write_parquet(whole)
             with room(self.run.path), in_one_piece(self.run.path / "records" / f"{task.key}.parquet") as file:
                 file.write(whole.getbuffer())
             self.finished.add(task.key)

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, Self
 
 from torch import nn
@@ -16,11 +17,14 @@ from torch.utils.data import Dataset
 from drq.drq import PRECISIONS
 from drq.errors import InputError, nearest, one_line, require
 from drq.evaluation import reading
+from drq.threats.corruptions import Corruption
+from drq.threats.noise import GaussianNoise
 from drq.threats.threat import Threat
 
 VICTIMS = ("base", "defence")
 ENGINES = ("local", "ray")
 LARGEST = 2**63 - 1  # that a column of whole numbers can hold
+BLIND = (NoneType, Corruption, GaussianNoise)  # threats that look at nobody: all defences see the same
 NOT_RESULTS = ("title", "engine", "device")  # keys that no record depends on
 
 
@@ -152,7 +156,7 @@ class Spec:
                 key = member if alone else f"{name}: {member}"
                 require(key not in seen, where, "have a name of its own", repr(key), "rename one of the two")
                 seen.add(key)
-                victim: Any = trial.victim or self.victim
+                victim: Any = "base" if isinstance(threat, BLIND) else trial.victim or self.victim
                 made = Trial(threat, victim, trial.limit, trial.suite or name, trial.title or member)
                 same = (str(made.suite), str(made.title), victim)
                 require(

@@ -13,7 +13,7 @@ SETTINGS = ("explore_steps", "quantify_steps", "alpha", "threshold")  # of a def
 Row = Mapping[str, Any]  # of a table
 
 
-def where(row: Row, columns: Sequence[str], defence: str | None = None) -> str:
+def where(row: Row, columns: Sequence[str], defence: str | list[str] | None = None) -> str:
     """The condition for records of the group of a row, and of one defence. A value may be a list of those to take.
 
     >>> print(where({"model": "it's", "alpha": None}, ["model", "alpha"], "DRQ"))
@@ -48,7 +48,8 @@ class Cell:
         other = self.samples(row, common, self.reference)
         if row["victim"] == "defence" and self.reference == UNDEFENDED:
             right = 'pl.col("base_withstood")'
-            other = f"records.filter({where(row, common)}).group_by({self.key}).agg({right}.all())"
+            names = list(dict.fromkeys([row["defence"], self.reference]))  # what was tried on others is not counted
+            other = f"records.filter({where(row, common, names)}).group_by({self.key}).agg({right}.all())"
         mine = self.samples(row, self.by, row["defence"])
         return f'{other}.join({mine}, on=[{self.key}], how="semi"){self.mean(right)}'
 

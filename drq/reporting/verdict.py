@@ -68,8 +68,8 @@ class Finding:
 
     @property
     def survives(self) -> bool:
-        """Whether the whole interval of the difference lies above 0."""
-        return self.low > 0
+        """Whether the whole interval of the difference lies above 0, and chance alone seldom makes such a difference."""
+        return self.low > 0 and self.p_value < CHANCE
 
     @property
     def change(self) -> str:
@@ -166,7 +166,7 @@ class Verdict:
         survived = sum(each.survives for each in mine)
         if survived in (0, len(mine)):
             return f"Under attacks on the defence itself {'the' if survived else 'no'} gain survives."
-        return f"Under attacks on the defence itself the gain survives in {survived} of {len(mine)} cases."
+        return f"Under attacks on the defence itself the gain survives in {survived} of {len(mine)} cases only."
 
     def prices(self) -> list[str]:
         """What the answers of each defence cost, in words."""
@@ -217,7 +217,7 @@ def _finding(row: dict[str, Any]) -> Finding:
     names = ("model", "data", "threat", "defence", "images", "compared", "difference", "p_value")
     return Finding(
         **{name: row[name] for name in names},
-        adaptive=row["victim"] == "defence",
+        adaptive=row["victim"] == "defence" and row["threat_passes"] > 0,
         transferred=row["victim"] == "base" and row["threat_passes"] > 0,
         accuracy=Share(row["accuracy"], row["expression"]),
         reference=Share(row["reference_accuracy"], row["reference_expression"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -119,6 +119,9 @@ def plain(value: object) -> Any:
         return value.tolist()
     if isinstance(value, tuple | list):
         return [plain(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):  # its own repr would hold addresses of functions
+        held = ", ".join(f"{each.name}={plain(getattr(value, each.name))!r}" for each in fields(value) if each.repr)
+        return f"{type(value).__name__}({held})"
     return getattr(value, "__name__", None) or repr(value)
 
 
