@@ -144,5 +144,5 @@ def test_figure1(tmp_path):
 @pytest.mark.slow
 def test_digits(tmp_path):
     records = evaluated("digits", tmp_path, 4)
-    assert records.height == 4 * (6 * 3 + 1)
-    assert set(records["suite"]) == {"clean", "noise", "rotation", "translation", "attacks", "red team"}
+    assert records.height == 4 * (7 * 3 + 2)  # seven threats for three defences, the red team on two
+    assert set(records["suite"]) == {"clean", "noise", "blur", "rotation", "translation", "attacks", "red team"}
