@@ -72,7 +72,7 @@ def outcome(records: DataFrame) -> None:
     for (model, data), part in found.group_by("model", "data", maintain_order=True):
         show(accuracy(f"{model} on {data}: accuracy in % of {part['images'].max()} samples", part.rows(named=True)))
     judged = verdict(records)
-    adaptive = ["Adaptive: the threat attacked the defence itself, which is compared with what the model alone withstood."]
+    adaptive = ["^: the threat attacked the defence itself, which is compared with what the model alone withstood."]
     show(
         "[a, b]: 95 % interval. (+a -b): samples put right and spoiled. *: more than chance (McNemar, p < 0.05).",
         *(adaptive if (found["victim"] == "defence").any() else []),
@@ -101,7 +101,7 @@ def accuracy(title: str, rows: list[dict[str, Any]]) -> Table:
 def _threat(row: Row) -> str:
     if row["threat"] == tables.WORST_CASE:
         return f"worst of {row['suite']}"
-    return f"{row['threat']}, adaptive" if row["victim"] == "defence" else str(row["threat"])
+    return f"{row['threat']} ^" if row["victim"] == "defence" else str(row["threat"])
 
 
 def cell(row: Row) -> str:
