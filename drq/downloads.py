@@ -19,13 +19,8 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from drq.errors import InputError, require
-from drq.files import digest
+from drq.files import claimed, digest
 from drq.progress import Tell, silent
-
-try:
-    import fcntl
-except ModuleNotFoundError:  # Windows: there, two processes must not fetch the same file at once
-    fcntl = None  # type: ignore[assignment]
 
 TIMEOUT = 30.0  # seconds without an answer
 ATTEMPTS = 5  # at a connection that drops
@@ -177,13 +172,11 @@ def _locked(lock: Path, tell: Tell) -> IO[str] | None:
     """The file, locked; None where another process has it, or has just removed it."""
     file = lock.open("a")
     try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+        if not claimed(file):
+            tell(0.0, "another process is at it: waiting")
+            time.sleep(WAIT)
+        elif os.path.samestat(os.fstat(file.fileno()), lock.stat()):
             return file
-    except BlockingIOError:
-        tell(0.0, "another process is at it: waiting")
-        time.sleep(WAIT)
     except FileNotFoundError:
         pass
     except OSError:  # file systems without locks, as on some clusters

@@ -112,8 +112,9 @@ def home(spec: Specified, out: str | Path | None = None) -> Path:
     """The directory of the run: ``out``, else the run that was given in place of a spec, else runs/NAME."""
     if out is not None:
         return Path(out)
-    given = isinstance(spec, str | Path) and Path(spec).is_dir()
-    return Path(spec) if given else Path("runs") / as_spec(spec).name  # type: ignore[arg-type]
+    if isinstance(spec, str | Path) and Path(spec).is_dir():
+        return Path(spec)
+    return Path("runs") / as_spec(spec).name
 
 
 def surveyed(provision: Provision, plan: list[Task]) -> Survey:

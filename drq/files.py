@@ -7,10 +7,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from uuid import uuid4
 
 from drq.errors import InputError
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: there, processes are not told apart
+    fcntl = None  # type: ignore[assignment]
 
 
 def cache_folder() -> Path:
@@ -31,6 +36,20 @@ def models_folder() -> Path:
 def data_folder() -> Path:
     """Where datasets are looked for by name: DRQ_DATA, else data in the cache."""
     return Path(os.environ.get("DRQ_DATA") or cache_folder() / "data")
+
+
+def claimed(file: IO[Any]) -> bool:
+    """Lock an open file for this process, until it is closed or the process ends; False where another process has it.
+
+    Raises:
+        OSError: the file system knows no locks, as on some clusters.
+    """
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:

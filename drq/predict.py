@@ -105,13 +105,8 @@ class Predictor:
         remedy = "use drq.DRQ in Python, where you make its inputs yourself"
         require(seen, "model", "say what pictures it takes", f"{name}, which does not", remedy)
         assert isinstance(card, Card)
-        settings = dict(card.explored)
-        if norm is not None and norm != settings.get("norm"):
-            settings = {"norm": norm}  # the radius of another norm says nothing
-        if radius is not None:
-            settings["radius"] = radius
         self.card, self.model = card, _moved(model, device)
-        self.robust = DRQ(self.model, classes=classes, **settings)
+        self.robust = DRQ(self.model, classes=classes, **card.region(norm, radius))
         self.device = device
 
     def __call__(self, path: str | Path) -> Prediction:

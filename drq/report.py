@@ -171,8 +171,9 @@ def _adaptive(found: Sequence[Finding], accuracies: Accuracies) -> Markup:
     if not found:
         return element("div", element("p", UNTESTED), class_="note")
     told = (
-        "The static worst case is what the undefended model withstands of everything that was tried on it. A gain survives only "
-        "where its whole 95 % interval lies above 0; both numbers are upper bounds, which a better attack can lower."
+        "The static worst case is what the undefended model withstands of all that was tried on it, in the attack on the defence "
+        "and, where there is one, in the attack on itself. A gain survives only "
+        "where its whole 95 % interval lies above 0 and p < 0.05; both numbers are upper bounds, which a better attack can lower."
     )
     stood = [each for each in found if each.survives]
     fallen = [each for each in found if not each.survives]

@@ -19,7 +19,8 @@ from drq import tables
 from drq.evaluate import Event
 from drq.evaluation.records import require_polars
 from drq.progress import Bar, clock
-from drq.reporting.verdict import CHANCE, verdict
+from drq.reporting.expressions import UNDEFENDED
+from drq.reporting.verdict import CHANCE, from_tables
 from drq.terminal import safe, show
 
 if TYPE_CHECKING:
@@ -68,10 +69,11 @@ def _lacking(event: Event, say: Say) -> None:
 def outcome(records: DataFrame) -> None:
     """Who was right how often, and what that amounts to."""
     pl = require_polars()
-    found = pl.concat([tables.cells(records), tables.worst_case(records).filter(pl.col("threats") > 1)], how="vertical_relaxed")
+    cells, worst, means = tables.cells(records), tables.worst_case(records), tables.mean_over_data(records)
+    found = pl.concat([cells, worst.filter(pl.col("threats") > 1)], how="vertical_relaxed")
     for (model, data), part in found.group_by("model", "data", maintain_order=True):
         show(accuracy(f"{model} on {data}: accuracy in % of {part['images'].max()} samples", part.rows(named=True)))
-    judged = verdict(records)
+    judged = from_tables(records, cells, worst, means, reference=UNDEFENDED)
     adaptive = ["^: the threat attacked the defence itself, which is compared with what the model alone withstood."]
     show(
         "[a, b]: 95 % interval. (+a -b): samples put right and spoiled. *: more than chance (McNemar, p < 0.05).",

@@ -14,7 +14,7 @@ import pytest
 from layouts import cifar10, cifar10_c
 
 import drq.data
-from drq import downloads
+from drq import downloads, files
 from drq.data.cifar import LAYOUTS
 from drq.data.corrupted import ARRAYS
 from drq.downloads import Source, alone, fetch, obtain, unpack
@@ -290,7 +290,7 @@ def test_file_systems_without_locks(server, path, monkeypatch):
     def unknown(*_):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(downloads.fcntl, "flock", unknown)
+    monkeypatch.setattr(files.fcntl, "flock", unknown)
     with alone(path, lambda *_: None):
         pass
     fetch(server.source(), path)

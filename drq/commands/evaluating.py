@@ -41,12 +41,12 @@ def demo(
         demo.prepare(track, say)
     with screens.watching(quiet or as_json, False, say) as tell:
         run = evaluate(spec, out, tell=tell)
-    page = run.path / "report.html"
-    runs.write(page, runs.shown(run))
+    page, records = run.path / "report.html", runs.rows(run)
+    runs.write(page, runs.shown(run, records))
     if as_json:
-        typer.echo(json.dumps(runs.summary(run) | {"report": str(page)}, indent=2))
+        typer.echo(json.dumps(runs.summary(run, records) | {"report": str(page)}, indent=2))
         return
-    screens.outcome(run.records)
+    screens.outcome(records)
     terminal.show(f"Report: {page}. All of it: drq evaluate digits; drq report {run.path}")
 
 
@@ -89,12 +89,11 @@ def evaluate(
         put(titles, as_json, terminal.facts)
         return
     require(spec != "", "spec", "be given", "nothing", "drq evaluate --list names the experiments of the paper")
-    place = home(spec, out)
     try:
         with screens.watching(quiet, as_json, say) as tell, redirect_stdout(sys.stdout if as_json else sys.stderr):
             run = evaluate(spec, out, engine=engine, address=address, workers=workers, device=device, tell=tell)
     except KeyboardInterrupt:
-        say(f"{place} keeps what was done: the same command goes on")
+        say(f"{home(spec, out)} keeps what was done: the same command goes on")
         raise
     if not as_json:
         if find_spec("polars") is not None:
@@ -126,8 +125,9 @@ def report(
     from drq.reporting import runs
 
     opened = Run.open(run)
-    text = runs.shown(opened, form, None if compare is None else Run.open(compare))
-    if left := runs.unfinished(opened, opened.records):
+    records = runs.rows(opened)
+    text = runs.shown(opened, records, form, None if compare is None else Run.open(compare))
+    if left := runs.unfinished(opened, records):
         say(f"{opened.path} is not finished: {left}")
     if out is None and form != "html":
         typer.echo(text, nl=False)

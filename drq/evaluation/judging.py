@@ -23,7 +23,7 @@ from drq.defences.answers import Answers, answered, settings
 from drq.defences.defence import Defence
 from drq.drq import DRQ, PRECISIONS
 from drq.errors import InputError, MissingError, require
-from drq.evaluation.plan import Shard
+from drq.evaluation.plan import Shard, tasks
 from drq.evaluation.records import COLUMNS, DTYPES, NOTHING, SCHEMA_VERSION
 from drq.evaluation.spec import Spec
 from drq.images import View
@@ -69,8 +69,8 @@ class Provision:
         every = 2**62 if spec.keep_images is True else int(spec.keep_images)
         models = {name: Handed(each) for name, each in spec.given_models.items()}
         data = {name: Handed(each) for name, each in spec.given_data.items()}
-        limits = [each.limit for each in (*spec.groups, *spec.threats.values()) if each.limit is not None]
-        most = None if spec.limit is None else max(spec.limit, *limits, 1)
+        limits = [task.limit for task in tasks(spec)]
+        most = None if None in limits else max(each for each in limits if each is not None)
         how = (spec.seed, spec.precision, device, spec.threads, spec.rounding, every, most)
         return cls(spec.name, spec.hash, *how, spec.defences, models, data)
 
@@ -187,15 +187,7 @@ def judge(provision: Provision, shard: Shard) -> Judged:
     """The rows of a shard."""
     with threads(provision.threads):
         stage = scene(provision, shard.task.model, shard.task.data)
-        for what, sha256 in ((f"model {shard.task.model}", stage.weights_sha256), (f"data {shard.task.data}", stage.data_sha256)):
-            same = provision.known.get(what, sha256) == sha256
-            require(
-                same,
-                what,
-                f"have the sha256 {provision.known.get(what)}",
-                sha256,
-                "it changed, or is another one on this machine",
-            )
+        _check_known(provision, shard, stage)
         index = torch.arange(shard.first, shard.last)
         x, y = (each.to(chosen_device(provision.device)) for each in stage.data.batch(index))
         made = {name: provision.defences[name].around(stage.model) for name in shard.task.defences}
@@ -205,6 +197,14 @@ def judge(provision: Provision, shard: Shard) -> Judged:
     count = max(0, min(provision.keep_images, shard.last) - shard.first)
     kept = shifted.x[:count].cpu().numpy() if count else None
     return Judged(_stacked([shared | each | {"defence": name} for name, each in asked.items()], len(x)), kept)
+
+
+def _check_known(provision: Provision, shard: Shard, stage: Scene) -> None:
+    """Refuse what changed since the run was begun, or is another on the machine of this worker."""
+    found = {f"model {shard.task.model}": stage.weights_sha256, f"data {shard.task.data}": stage.data_sha256}
+    for what, sha256 in found.items():
+        known = provision.known.get(what, sha256)
+        require(known == sha256, what, f"have the sha256 {known}", sha256, "it changed, or is another one on this machine")
 
 
 def _shifted(shard: Shard, model: nn.Module, defence: nn.Module, x: Tensor, y: Tensor, index: Tensor) -> Shifted:

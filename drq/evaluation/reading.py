@@ -19,6 +19,7 @@ from drq.search import Gradient, Random
 from drq.smoothing import InnerAttack, Noise
 from drq.threats.catalogue import FAMILIES
 from drq.threats.corruptions import KINDS, Corruption
+from drq.threats.ensemble import ensemble
 from drq.threats.threat import Threat
 
 Makers = Mapping[str, Callable[..., Any]]
@@ -196,8 +197,6 @@ def threat(name: str, given: Any, where: str, seed: int) -> dict[str, Threat | N
         _settings({key: value for key, value in table.items() if key != "threat"}, [], where)
         return {name: None}
     if kind == "ensemble":
-        from drq.threats.ensemble import ensemble
-
         settings = _settings({key: value for key, value in table.items() if key != "threat"}, _known(ensemble), where)
         return called(ensemble, {"seed": seed} | settings, where)  # type: ignore[no-any-return]
     if not isinstance(kind, str) or kind not in THREATS:

@@ -28,15 +28,10 @@ from numpy.typing import NDArray
 from drq.errors import InputError, one_line, require
 from drq.evaluation.plan import Shard, Task
 from drq.evaluation.records import COLUMNS, SCHEMA_VERSION, as_frame, read_arrays, read_part, require_polars, write_part
-from drq.files import in_one_piece
+from drq.files import claimed, in_one_piece
 
 if TYPE_CHECKING:
     import polars
-
-try:
-    import fcntl
-except ImportError:  # as on Windows: there two writers are not told apart
-    fcntl = None  # type: ignore[assignment]
 
 DRAFT = ".*." + 32 * "[0-9a-f]"  # as files.in_one_piece names what it is writing
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -232,14 +227,11 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _claim(file: FileIO, path: Path) -> None:
-    if fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            holder = file.read().decode(errors="replace").strip() or "another process"
-            remedy = "wait for it, stop it, or choose another directory"
-            raise InputError(f"out must not be in use, got {str(path)!r}, written by {holder}: {remedy}") from error
+    if not claimed(file):
+        file.seek(0)
+        holder = file.read().decode(errors="replace").strip() or "another process"
+        remedy = "wait for it, stop it, or choose another directory"
+        raise InputError(f"out must not be in use, got {str(path)!r}, written by {holder}: {remedy}")
     file.truncate(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
 

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 FORMS = ("html", "markdown", "latex", "csv")
 
 
-def shown(run: Run, form: str = "html", compare: Run | None = None) -> str:
+def shown(run: Run, records: DataFrame, form: str = "html", compare: Run | None = None) -> str:
     """A run as text.
 
     Args:
         run: to report on.
+        records: its rows.
         form: "html", the report; "markdown", "latex" or "csv" for its tables.
         compare: another run to put beside it, in the report.
     """
     require(form in FORMS, "format", f"be one of {', '.join(FORMS)}", repr(form), "html is the report, the others are tables")
     alone = compare is None or form == "html"
     require(alone, "compare", "be left out of tables", str(compare and compare.path), "the report, html, takes two runs")
-    records = rows(run)
     if form != "html":
         return _tables(records, form)
     known = run.name in notes()
@@ -85,9 +85,8 @@ def _tables(records: DataFrame, form: str) -> str:
     return "\n\n".join(put(tables.wide(each)) for each in present) + "\n"
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: Run, records: DataFrame) -> dict[str, Any]:
     """What came out, made of what JSON knows."""
-    records = rows(run)
     found, judged = tables.cells(records), verdict(records)
     numbers = found.drop("expression", "reference_expression").to_dicts()
     return {"run": str(run.path), "verdict": judged.headlines(), "cost": judged.prices(), "accuracy": numbers}
