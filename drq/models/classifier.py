@@ -86,10 +86,11 @@ class Classifier(Wrapper):
 
     def forward(self, x: Tensor) -> Tensor:
         self._check_shape(x)
-        self.calls += 1
-        rare = self.calls & (self.calls - 1) == 0  # call 1, 2, 4, 8, ...: to look at every batch would make a GPU wait
-        if (rare or not x.is_cuda) and not _recorded(x):
-            self._check_values(x)
+        if not _recorded(x):
+            self.calls += 1
+            rare = self.calls & (self.calls - 1) == 0  # call 1, 2, 4, 8, ...: to look at every batch would make a GPU wait
+            if rare or not x.is_cuda:
+                self._check_values(x)
         logits: Tensor = self.model((x - self.mean.to(x)) / self.std.to(x))
         return logits
 
