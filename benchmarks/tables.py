@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["docs/threats.md", "docs/models.md", "docs/cifar10-small.md", "docs/scale.md", "docs/evaluate.md"]
+PAGES = ["docs/threats.md", "docs/models.md", "docs/cifar10-small.md", "docs/scale.md", "docs/evaluate.md", "docs/speed.md"]
 
 
 def record(name: str) -> dict[str, Any]:
@@ -148,6 +149,22 @@ def card() -> str:
     return markdown(["", "images", "accuracy"], rows)
 
 
+BENCHES = {"gpu": "bench-gpu", "cpu_small": "bench-cpu-small", "cpu_linf": "bench-cpu-linf"}  # records of drq bench
+BENCH_PARTS = ("speed", "agreement", "classes", "batch", "size", "attacks", "imagenet")
+
+
+def bench(name: str, part: str) -> str:
+    """A part of a record of ``drq bench``."""
+    from drq.bench import summary
+
+    path = ROOT / "results" / f"{name}.json"
+    found = record(name) if path.exists() else {}
+    if not found.get(part):
+        return f"Not measured yet: `drq bench --parts {part} --out results/{path.name} --add`."
+    made = summary.MAKERS[part](found)
+    return f"{made.title}; {summary.machine(found)}:\n\n{markdown(made.head, made.rows)}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "attacks": attacks,
     "red_team": red_team,
@@ -157,6 +174,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pass_rates": pass_rates,
     "imagenet_c": imagenet_c,
     "columns": columns,
+    **{f"bench_{key}_{part}": partial(bench, name, part) for key, name in BENCHES.items() for part in BENCH_PARTS},
 }
 
 

@@ -4,18 +4,20 @@ from drq import data, defences, models, threats
 from drq.adapters import FirstOutput, SingleLogit, Subset
 from drq.auto_step import AutoStep
 from drq.black_box import RayS, Square
+from drq.calibration import Calibrated, calibrate
 from drq.data import load as load_data
 from drq.decision import Decision
-from drq.drq import DRQ, Calibrated, calibrate
+from drq.drq import DRQ
 from drq.errors import InputError
 from drq.evaluate import evaluate
 from drq.evaluation.run import Run
 from drq.evaluation.spec import Group, Spec, Trial
+from drq.gradient import Gradient, Random
 from drq.minimum_norm import MinimumNorm, nearest
 from drq.models import load as load_model
 from drq.norms import L1, L2, Ball, Linf, Norm
 from drq.objectives import Objective, away_from, confident_elsewhere, dlr, favour, last_place, log_odds, margin, toward
-from drq.search import Found, Gradient, Random, Search
+from drq.search import Found, Search
 from drq.smoothing import InnerAttack, Noise
 from drq.version import __version__
 

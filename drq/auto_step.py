@@ -11,7 +11,7 @@ from torch import Tensor
 from drq.norms import Ball
 from drq.objectives import Objective
 from drq.rows import per_row
-from drq.search import Found, Look, Search, State, check_steps, slope
+from drq.search import Count, Found, Look, Search, State, check_steps, slope
 
 
 @dataclass(frozen=True)
@@ -73,23 +73,38 @@ class AutoStep(Search):
         gains, halved = torch.zeros_like(unseen), torch.ones_like(unseen, dtype=torch.bool)
         return Progress(point, point, 2 * ball.radius, unseen, point, unmoved, unseen, unseen, gains, halved)
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: int) -> tuple[Look, State]:
+    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
         assert isinstance(state, Progress)
         score, gradient = slope(objective, state.point)
-        here = _remember(state, score.value, gradient, count)
+        here = _remember(state, score.value, gradient)
         base, slope_there = state.point, gradient
-        if window := self.checkpoints.get(count):
-            halve = (here.gains < self.enough_gains * window) | (~here.halved & (here.milestone <= here.best_value))
-            base, slope_there = _where(halve, here.best_point, base), _where(halve, here.best_gradient, slope_there)
-            length = torch.where(halve, here.length / 2, here.length)
-            here = replace(here, length=length, milestone=here.best_value, gains=torch.zeros_like(here.gains), halved=halve)
+        window = self._window(count, like=here.gains)
+        due = window > 0
+        halve = due & ((here.gains < self.enough_gains * window) | (~here.halved & (here.milestone <= here.best_value)))
+        base, slope_there = _where(halve, here.best_point, base), _where(halve, here.best_gradient, slope_there)
+        here = replace(
+            here,
+            length=torch.where(halve, here.length / 2, here.length),
+            milestone=torch.where(due, here.best_value, here.milestone),
+            gains=torch.where(due, 0, here.gains),
+            halved=torch.where(due, halve, here.halved),
+        )
         ahead = ball.project(base + per_row(here.length, base) * ball.steepest_descent(base, slope_there))
-        if count:
-            ahead = ball.project(base + (1 - self.momentum) * (ahead - base) + self.momentum * (base - state.previous))
-        return Look(score, gradient, 1), replace(here, point=ahead, previous=base)
+        carried = ball.project(base + (1 - self.momentum) * (ahead - base) + self.momentum * (base - state.previous))
+        first = state.value == torch.inf  # nothing was seen before: there is no movement to carry on
+        return Look(score, gradient, 1), replace(here, point=_where(first, ahead, carried), previous=base)
+
+    def _window(self, count: Count, like: Tensor) -> Tensor:
+        """How many steps the review after ``count`` steps looks back, 0 where none is due."""
+        if isinstance(count, int):
+            return torch.full_like(like, self.checkpoints.get(count, 0))
+        found = torch.zeros_like(like)
+        for at, window in self.checkpoints.items():
+            found = torch.where(count == at, window, found)
+        return found
 
 
-def _remember(state: Progress, value: Tensor, gradient: Tensor, count: int) -> Progress:
+def _remember(state: Progress, value: Tensor, gradient: Tensor) -> Progress:
     """The state with what was seen at its point; the first point has none before it to gain upon."""
     lower = value < state.best_value
     return replace(
@@ -98,7 +113,7 @@ def _remember(state: Progress, value: Tensor, gradient: Tensor, count: int) -> P
         best_point=_where(lower, state.point, state.best_point),
         best_gradient=_where(lower, gradient, state.best_gradient),
         best_value=torch.where(lower, value, state.best_value),
-        gains=state.gains + ((value < state.value) & (count > 0)),
+        gains=state.gains + ((value < state.value) & (state.value < torch.inf)),
     )
 
 

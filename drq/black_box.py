@@ -12,7 +12,7 @@ from torch import Tensor
 from drq.norms import Ball, unit_length
 from drq.objectives import Objective, Score
 from drq.rows import per_row
-from drq.search import Found, Look, Search, State, check_steps
+from drq.search import Count, Found, Look, Search, State, check_steps
 from drq.seeds import generator
 
 
@@ -28,6 +28,10 @@ class Queries(Search):
     @property
     def steps(self) -> int:
         return self.queries
+
+    @property
+    def in_step(self) -> bool:
+        return True
 
     def shortened(self, steps: int) -> Self:
         return replace(self, queries=min(steps, self.queries))
@@ -55,7 +59,8 @@ class Square(Queries):
 
     halvings = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10 000 queries: when squares get half as large
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: int) -> tuple[Look, State]:
+    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
+        assert isinstance(count, int)
         score = objective(state.point)
         best = torch.where(per_row(score.value < found.value, state.point), state.point, found.point)
         draws, features = generator(self.seed, count), best.shape[1:]
@@ -124,7 +129,7 @@ class RayS(Queries):
         state = _Ray(point, ahead, widest, ahead, torch.zeros_like(widest), unknown, widest, torch.zeros_like(widest).long())
         return replace(state, point=_along(ball, state))
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: int) -> tuple[Look, State]:
+    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
         assert isinstance(state, _Ray)
         score = objective(state.point)
         changed, probing = score.admitted, state.high == torch.inf

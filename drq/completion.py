@@ -21,6 +21,7 @@ CORRUPTIONS = (
 )
 NORMS = ("linf", "l2", "l1")
 DEVICES = ("cpu", "cuda")
+BENCH_PARTS = ("speed", "agreement", "classes", "batch", "size", "attacks", "imagenet")
 SPLITS = ("test", "train", "val")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -57,6 +57,10 @@ class Candidates(Rows):
     point: Tensor  # (R, ...) the explored point
     log_odds: Tensor  # (R,) of the class at that point
 
+    def without_points(self) -> Candidates:
+        """The same, but for the points."""
+        return replace(self, point=self.point.new_empty(len(self.point), 0))
+
     def table(self, values: Tensor, blank: Tensor) -> Tensor:
         """``blank`` (N, C) with these ``values`` (R,) at their sample and class."""
         return blank.index_put((self.sample, self.label), values)
@@ -75,6 +79,11 @@ class Block:
     candidates: Candidates
     quantified: Found  # (R,)
     complete: Tensor  # (R,) bool: False where quantification was pruned
+    dropped: Tensor  # (N, C) bool: classes that lost a race before they were explored
+
+    def without_points(self) -> Block:
+        """The same, without what takes memory and only some callers want."""
+        return replace(self, candidates=self.candidates.without_points(), quantified=self.quantified.without_points())
 
     @property
     def log_odds(self) -> Tensor:
@@ -88,7 +97,7 @@ def conclude(block: Block, keep_points: bool = False) -> Decision:
     unreached = torch.full_like(block.logits, -torch.inf)
     explored = candidates.table(candidates.log_odds, unreached)
     odds = candidates.table(block.log_odds, unreached)
-    exact = candidates.table(block.complete, torch.ones_like(odds, dtype=torch.bool))
+    exact = candidates.table(block.complete, ~block.dropped)
 
     contest = torch.where(exact, odds, -torch.inf)
     best = contest.amax(1)

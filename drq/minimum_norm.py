@@ -12,7 +12,7 @@ from torch import Tensor
 from drq.norms import L2, Ball, Bounds, Norm, unit_length
 from drq.objectives import Objective, Score
 from drq.rows import per_row
-from drq.search import Found, Look, Search, State, check_steps, search, slope
+from drq.search import Count, Found, Look, Search, State, check_steps, search, slope
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,15 @@ class MinimumNorm(Search):
     def merit(self, score: Score, point: Tensor, ball: Ball) -> Tensor:
         return ball.norm.length(point - ball.center)
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: int) -> tuple[Look, State]:
+    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
         assert isinstance(state, _Sized)
         score, gradient = slope(objective, state.point)
         gradient = torch.where(ball.movable(state.point, gradient), gradient, 0)
         perturbation = state.point - ball.center
         distance = ball.norm.length(perturbation)
         best = torch.where(score.admitted, torch.minimum(found.merit, distance), found.merit)
-        gamma, eta = _cosine(count / self.steps, 0.05, 0.001), _cosine(count / self.steps, 1.5, 0.01)
+        progress = (torch.full_like(ball.radius, count) if isinstance(count, int) else count.to(ball.radius)) / self.steps
+        gamma, eta = _cosine(progress, 0.05, 0.001), _cosine(progress, 1.5, 0.01)
 
         # A rounding error short of the boundary would stay short for ever, hence 1 + 1e-6.
         boundary = (1 + 1e-6) * (distance + _first_order(score.value, ball.norm.dual_length(gradient)))
@@ -69,7 +70,7 @@ class MinimumNorm(Search):
 
         # The ball pulls features back from the edge of the box, and where their scales differ the search may go round in
         # circles. A row that found nothing by half-time goes straight for the boundary, without a ball.
-        lost = (best == torch.inf) & (2 * count >= self.steps)
+        lost = (best == torch.inf) & (2 * progress >= 1)
         radius, length = torch.where(lost, torch.inf, radius), torch.where(lost, (1 + 1e-6) * ahead, length)
         point = replace(ball, radius=radius).project(state.point - per_row(length, gradient) * unit_length(gradient, euclidean))
         return Look(score, gradient, passes=1), _Sized(point, radius, state.limit)
@@ -81,8 +82,8 @@ def _first_order(value: Tensor, slope_length: Tensor) -> Tensor:
     return torch.where(flat, 0, value.abs() / torch.where(flat, 1, slope_length))
 
 
-def _cosine(progress: float, first: float, last: float) -> float:
-    return last + (first - last) * (1 + math.cos(math.pi * progress)) / 2
+def _cosine(progress: Tensor, first: float, last: float) -> Tensor:
+    return last + (first - last) * (1 + torch.cos(math.pi * progress)) / 2
 
 
 def nearest(

@@ -68,12 +68,12 @@ class Objective:
 
 def toward(model: Model, label: Tensor) -> Objective:
     """Raise the confidence in ``label``; points count once the model assigns them to it (Eq. 2 and 4)."""
-    return Objective(model, _toward, (label,))
+    return Objective(model, _directed, (label, torch.full_like(label, -1)))
 
 
 def away_from(model: Model, label: Tensor) -> Objective:
     """Lower the confidence in ``label``; every point counts (Eq. 3 and 5)."""
-    return Objective(model, _away_from, (label,))
+    return Objective(model, _directed, (label, torch.ones_like(label)))
 
 
 def favour(model: Model, label: Tensor) -> Objective:
@@ -129,14 +129,10 @@ def opposite(objective: Objective) -> Objective:
     return replace(objective, measure=measure)
 
 
-def _toward(logits: Tensor, label: Tensor) -> Score:
+def _directed(logits: Tensor, label: Tensor, direction: Tensor) -> Score:
+    """One measure for both ways, so that searches towards and away from classes can share a batch."""
     odds = log_odds(logits, label)
-    return Score(-odds, logits.argmax(1) == label, logsigmoid(-odds))
-
-
-def _away_from(logits: Tensor, label: Tensor) -> Score:
-    odds = log_odds(logits, label)
-    return every_point(odds)._replace(log_weight=logsigmoid(-odds))
+    return Score(direction * odds, (direction > 0) | (logits.argmax(1) == label), logsigmoid(-odds))
 
 
 def _elsewhere(logits: Tensor, label: Tensor, threshold: Tensor) -> Score:

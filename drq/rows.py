@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ def per_row(values: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Rows:
-    """A bundle of tensors (or None) with one entry a row. Indexing selects rows in all of them."""
+    """A bundle of tensors, tuples of them, other bundles or None, with one entry a row. Indexing selects rows in all of them."""
 
     def __getitem__(self, rows: Tensor | slice) -> Self:
         return self._map(lambda columns: columns[0][rows])
@@ -26,13 +26,30 @@ class Rows:
         """This bundle with the rows of ``others`` behind its own."""
         return self._map(torch.cat, *others)
 
+    def copy(self) -> Self:
+        """The same in memory of its own."""
+        return self._map(lambda columns: columns[0].clone())
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors, always in the same order."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            for each in value if isinstance(value, tuple) else (value,):
+                if each is not None:
+                    yield from each.tensors() if isinstance(each, Rows) else (each,)
+
     def _map(self, function: Callable[[list[Tensor]], Tensor], *others: Self) -> Self:
-        columns = {
-            field.name: function([getattr(each, field.name) for each in (self, *others)])
-            for field in fields(self)
-            if getattr(self, field.name) is not None
-        }
-        return replace(self, **columns)
+        bundles = (self, *others)
+        return replace(self, **{each.name: _mapped(function, [getattr(b, each.name) for b in bundles]) for each in fields(self)})
+
+
+def _mapped(function: Callable[[list[Tensor]], Tensor], columns: list[Any]) -> Any:
+    first, *others = columns
+    if isinstance(first, Rows):
+        return first._map(function, *others)
+    if isinstance(first, tuple):
+        return tuple(_mapped(function, list(each)) for each in zip(*columns, strict=True))
+    return None if first is None else function(columns)
 
 
 T = TypeVar("T", bound=Rows)

@@ -1,4 +1,4 @@
-"""A model on one batch: what stays the same while its rows are searched, and how many of them fit in memory at once."""
+"""A model on one batch: what stays the same while its rows are searched, how it is run, and how many fit in memory at once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from drq.adapters import InPrecision
 from drq.errors import InputError, require
 from drq.inputs import checked
 from drq.norms import Ball, Bounds, Norm
-from drq.objectives import Model, Objective
-from drq.search import Found, Search, search
+from drq.objectives import Model
+from drq.search import Going, Problems, solve
 
 
 @dataclass(frozen=True)
 class Setting:
     """The model, the space around its inputs, and the number of rows that may be searched together."""
 
-    model: Model
+    model: Model  # in the precision in which it is searched
+    exact: Model  # in the precision of its input
+    rounding: float  # of the former, relative to 1; 0 where the two are the same
+    exact_layout: torch.memory_format  # order in memory with which the latter is fast
     norm: Norm
     bounds: Bounds | None
     frozen: Tensor | None
@@ -31,19 +34,16 @@ class Setting:
         """Balls in this space."""
         return Ball(center, radius, self.norm, self.bounds, self.frozen)
 
-    def search(self, method: Search, objective: Objective, ball: Ball, enough: Tensor | None = None) -> Found:
-        """:func:`drq.search.search`, never with more than ``chunk`` rows at once; only unrolled searches keep their graphs."""
-        parts = [
-            search(method, objective[rows], ball[rows], enough=None if enough is None else enough[rows])
-            for rows in self.pieces(len(ball.center))
-        ]
+    def solve(self, problems: Problems) -> Going:
+        """:func:`drq.search.solve`, never with more than ``chunk`` rows at once; only unrolled searches keep their graphs."""
+        parts = [solve(problems[rows]) for rows in self.pieces(len(problems))]
         return parts[0].joined(parts[1:])
 
     def logits(self, x: Tensor) -> Tensor:
         """The logits (N, C) of the whole batch."""
         if not len(x):
             return x.new_zeros(0, self.classes)
-        logits = torch.cat([self.model(x[rows]) for rows in self.pieces(len(x))])
+        logits = torch.cat([self.exact(x[rows]) for rows in self.pieces(len(x))])
         shape, rule = f"shape {tuple(logits.shape)} for {len(x)} samples", "return one row of logits for each sample"
         require(logits.shape == (len(x), self.classes), "model", rule, shape, "check what its forward pass flattens or averages")
         finite = bool(logits.isfinite().all())
@@ -64,12 +64,31 @@ def prepare(
     frozen: Tensor | None,
     chunk: int | None = None,
     dtype: torch.dtype | None = None,
+    known: dict[object, Facts] | None = None,
 ) -> tuple[Tensor, Setting]:
-    """Check the batch and the model; return a copy of the batch inside its bounds, and the setting for it."""
+    """Check the batch and the model; return a copy of the batch inside its bounds, and the setting for it.
+
+    ``known`` remembers what one row told about the model, so that later batches of the same kind need not ask again.
+    """
     frozen = None if frozen is None else torch.as_tensor(frozen)
-    x, model = checked(x, bounds, frozen), InPrecision(model, dtype)
-    facts = examine(model, x)
-    return x, Setting(model, norm, bounds, frozen, facts.classes, chunk or rows_that_fit(facts, x.device))
+    x, exact = checked(x, bounds, frozen), InPrecision(model, None)
+    kind = (id(model), x.shape[1:], x.dtype, x.device, dtype)
+    facts = (known or {}).get(kind) or examine(InPrecision(model, dtype), x)
+    _check_mode(exact)
+    if known is not None:
+        known[kind] = facts
+    rounding = 0.0 if dtype is None else torch.finfo(dtype).eps
+    chunk = chunk or rows_that_fit(facts, x.device)
+    setting = Setting(
+        InPrecision(model, dtype), exact, rounding, _best(facts, x, None), norm, bounds, frozen, facts.classes, chunk
+    )
+    return x.contiguous(memory_format=_best(facts, x, dtype)), setting
+
+
+def _best(facts: Facts, x: Tensor, dtype: torch.dtype | None) -> torch.memory_format:
+    """The order in memory with which the model is fast: on GPUs, full float32 knows no fast kernels with channels last."""
+    full = x.is_cuda and dtype is None and not torch.backends.cudnn.allow_tf32
+    return torch.contiguous_format if full else facts.layout
 
 
 class Facts(NamedTuple):
@@ -77,14 +96,15 @@ class Facts(NamedTuple):
 
     classes: int
     row_bytes: int  # stored between the forward and the backward pass of a row
+    layout: torch.memory_format  # channels last where it may have it so
 
 
 def examine(model: nn.Module, x: Tensor) -> Facts:
     """Run one row forward and backward: the model must be in evaluation mode, return (N, C) logits and pass gradients on."""
-    training = any(module.training for module in model.modules())
-    remedy = "call model.eval() first, or its answers depend on the batch"
-    require(not training, "model", "be in evaluation mode", "a module in training mode", remedy)
-    row = (x[:1] if len(x) else x.new_zeros(1, *x.shape[1:])).detach().requires_grad_()
+    _check_mode(model)
+    row = x[:1] if len(x) else x.new_zeros(1, *x.shape[1:])
+    layout = _layout(model, row)
+    row = row.contiguous(memory_format=layout).detach().requires_grad_()
     own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
     stored: dict[int, int] = {}
 
@@ -108,7 +128,27 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
     remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
     require(gradients[0] is not None, "model", "let gradients reach its input", "an output detached from it", remedy)
     own_steps = 8 * (row.numel() + logits.numel()) * row.element_size()  # points, gradients, log-odds
-    return Facts(logits.shape[1], sum(stored.values()) + own_steps)
+    return Facts(logits.shape[1], sum(stored.values()) + own_steps, layout)
+
+
+def _check_mode(model: nn.Module) -> None:
+    training = any(module.training for module in model.modules())
+    remedy = "call model.eval() first, or its answers depend on the batch"
+    require(not training, "model", "be in evaluation mode", "a module in training mode", remedy)
+
+
+def _layout(model: nn.Module, row: Tensor) -> torch.memory_format:
+    """Channels last where there are convolutions, which are faster so, and where the model takes it: ``view`` may refuse."""
+    if row.dim() != 4 or not any(isinstance(module, nn.Conv2d) for module in model.modules()):
+        return torch.contiguous_format
+    try:
+        with torch.no_grad():
+            model(row.contiguous(memory_format=torch.channels_last))
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        return torch.contiguous_format
+    return torch.channels_last
 
 
 def _check_logits(logits: object, row: Tensor) -> None:
@@ -123,6 +163,6 @@ def _check_logits(logits: object, row: Tensor) -> None:
 
 
 def rows_that_fit(facts: Facts, device: torch.device) -> int:
-    """How many rows may be searched at once: half of the free GPU memory, or 1 GiB on a CPU, whose caches are small anyway."""
-    memory = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 2**30
+    """How many rows may be searched at once: half of the free GPU memory; on a CPU what its caches still help with."""
+    memory = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 2**28
     return max(1, memory // (2 * facts.row_bytes))  # twice: the backward pass holds as much again at its peak

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from drq.errors import require
+from drq.gradient import Gradient, Smoothing
 from drq.norms import Ball
 from drq.objectives import Objective, opposite
-from drq.search import Gradient, Smoothing, check_steps, search
+from drq.search import check_steps, search
 from drq.seeds import generator
 
 

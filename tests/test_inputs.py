@@ -87,7 +87,7 @@ BAD = {
     "error of another kind": (lambda: robust(lambda _: {}["logits"]).decide(X), "model must accept x, got shape (1, 4)"),
     "too many classes": (lambda: robust(classes=9).decide(X), "classes must be at most 4, the model's classes, got 9: None searches all"),
     "no classes": (lambda: robust(classes=0), "classes must be a whole number of at least 1, got 0"),
-    "prune": (lambda: robust(prune="some"), "prune must be 'none' or 'exact', got 'some'"),
+    "prune": (lambda: robust(prune="some"), "prune must be 'none', 'exact' or 'race', got 'some'"),
     "precision": (lambda: robust(precision="int8"), "precision must be one of 'float32', 'bfloat16', 'float16', got 'int8'"),
     "chunk": (lambda: robust(chunk=0), "chunk must be None or at least 1, got 0"),
     "confidence": (lambda: drq.Calibrated(1.0), "confidence must lie in [0, 1) or be None, got 1.0"),

@@ -12,10 +12,11 @@ from torch import nn
 
 from drq import objectives
 from drq.auto_step import AutoStep
+from drq.calibration import Calibrated
 from drq.defences.defence import Custom, Defence, Quantified, Standard
-from drq.drq import DRQ, Calibrated
+from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
-from drq.search import Gradient, Random
+from drq.gradient import Gradient, Random
 from drq.smoothing import InnerAttack, Noise
 from drq.threats.catalogue import FAMILIES
 from drq.threats.corruptions import KINDS, Corruption

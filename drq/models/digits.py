@@ -17,12 +17,13 @@ from torch.nn.functional import cross_entropy
 from drq.data.digits import Images, split
 from drq.errors import InputError, require
 from drq.files import cache_folder
+from drq.gradient import Gradient
 from drq.images import View
 from drq.models import weights
 from drq.models.classifier import Card, Classifier
 from drq.norms import Ball, Linf
 from drq.objectives import away_from
-from drq.search import Gradient, search
+from drq.search import search
 from drq.seeds import generator
 from drq.threads import threads
 

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from drq.auto_step import AutoStep
 from drq.drq import DRQ
 from drq.errors import require
+from drq.gradient import Gradient
 from drq.norms import L2, Ball
 from drq.objectives import Model, Objective, Score, margin
 from drq.rows import per_row
-from drq.search import Found, Gradient, Look, State, check_steps, search
+from drq.search import Count, Found, Look, State, check_steps, search
 from drq.threats.pursuit import Standing, aimed_at
 from drq.threats.stronger import Envelope
 from drq.threats.target import Target
@@ -101,7 +102,7 @@ class Clipped(Gradient):
 
     clip: float | None = None
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: int) -> tuple[Look, State]:
+    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
         look, ahead = super().move(objective, ball, state, found, count)
         if self.clip is None or not ahead.point.requires_grad:
             return look, ahead

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -18,10 +18,11 @@ from torch import Tensor
 from drq.auto_step import AutoStep
 from drq.black_box import RayS, Square
 from drq.errors import require
+from drq.gradient import Gradient, Random, Smoothing
 from drq.norms import Ball, Linf
 from drq.objectives import Model, Objective, Score, away_from, dlr, dlr_toward, last_place, margin
 from drq.rows import per_row
-from drq.search import Found, Gradient, Random, Search, Smoothing, check_count, check_steps, search
+from drq.search import Found, Search, check_count, check_steps, search
 from drq.seeds import generator
 from drq.setting import Setting
 from drq.smoothing import InnerAttack, Noise
@@ -192,7 +193,7 @@ class APGDTargeted(Attack):
         for rank in ranks:
             found = search(AutoStep(self.steps), dlr_toward(setting.model, y, rivals[:, rank]), self.ball(x))
             lead = margin(setting.model, y)(found.point).value
-            tries.append(Found(found.point, lead, lead, found.passes + 1, found.stalled))
+            tries.append(replace(found, value=lead, merit=lead, passes=found.passes + 1))
         shifted = best_of(tries)
         return Shifted(shifted.x, shifted.passes + 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -170,7 +170,8 @@ class Attack(BallThreat):
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
         x, y, setting = self.prepared(model, x, y)
         parts = [self.attack(setting, x[rows], y[rows], index[rows]) for rows in setting.pieces(len(x))]
-        return parts[0].joined(parts[1:])
+        shifted = parts[0].joined(parts[1:])
+        return replace(shifted, x=shifted.x.contiguous())  # in the usual order of memory, whichever the model is fast with
 
     @abstractmethod
     def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:

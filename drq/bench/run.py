@@ -1,0 +1,99 @@
+"""A run: parts in order, the record written after every step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from drq.bench import agreement, attacks, growth, speed
+from drq.bench.settings import PARTS, Settings
+from drq.bench.timing import machine
+from drq.bench.workshop import Task, Workshop
+from drq.errors import InputError, require
+from drq.files import in_one_piece
+from drq.progress import Tell, silent
+from drq.version import __version__
+
+TASKS: Mapping[str, Callable[[Workshop], list[Task]]] = {
+    "speed": speed.tasks,
+    "agreement": agreement.tasks,
+    "classes": growth.classes,
+    "batch": growth.batch,
+    "size": growth.size,
+    "attacks": attacks.tasks,
+    "imagenet": growth.imagenet,
+}
+assert TASKS.keys() == PARTS.keys()
+
+
+def measure(
+    settings: Settings, out: Path | None = None, tell: Tell = silent, say: Callable[[str], None] = print, add: bool = False
+) -> dict[str, Any]:
+    """Measure all parts and return the record.
+
+    Args:
+        settings: what is measured.
+        out: file of the record, written after every step; None for no file.
+        tell: is told how far it is.
+        say: is told what a reader should know, a line at a time.
+        add: whether parts that the file already has, and that are not measured now, are kept.
+    """
+    shop = Workshop(settings, say)
+    shop.record = {"drq": __version__, "machine": machine(settings.device)} | shop.record
+    shop.record["settings"] = {part: settings.as_json() for part in settings.parts}
+    if add and out is not None and out.exists():
+        _keep(shop.record, read(out), settings)
+    planned = [(part, task) for part in settings.parts for task in TASKS[part](shop)]
+    total, done = sum(task.weight for _, task in planned), 0.0
+    for _, task in planned:
+        tell(done / total, task.title)
+        task.work()
+        done += task.weight
+        if out is not None:
+            write(out, shop.record)
+    tell(1.0, "done")
+    if out is not None:
+        write(out, shop.record)
+    return shop.record
+
+
+def _keep(record: dict[str, Any], before: dict[str, Any], settings: Settings) -> None:
+    """Take over what an earlier run on the same machine measured of other parts."""
+    place = ("device", "gpu", "processor", "threads", "torch")
+    same = all(before["machine"].get(name) == record["machine"].get(name) for name in place)
+    require(same, "out", "be a record of this machine", before["machine"], "name another file, or leave --add out")
+    for part in set(PARTS) - set(settings.parts):
+        if part in before:
+            record[part] = before[part]
+            record["settings"][part] = before["settings"][part]
+    if "speed" not in settings.parts and "bare" in before:
+        record["bare"] = before["bare"]
+    memory = {name: ratio for name, ratio in before.get("memory", {}).items() if name.split(",")[0] not in settings.parts}
+    record |= {"memory": memory} if memory else {}
+    record |= {"subject": before["subject"]} if "subject" in before else {}
+    record["notes"] += before["notes"]
+
+
+def write(path: Path, record: Mapping[str, Any]) -> None:
+    """The record as JSON, in one piece."""
+    try:
+        with in_one_piece(path) as file:
+            file.write((json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
+    except OSError as error:
+        raise InputError(
+            f"out must name a file that can be written, got {str(path)!r} ({error.strerror}): name another"
+        ) from error
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A record that was written before."""
+    rule, remedy = "be a record that drq bench wrote", "drq bench --out FILE writes one"
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"file must {rule}, got {str(path)!r} ({type(error).__name__}): {remedy}") from error
+    known = isinstance(record, dict) and {"machine", "settings", "notes"} <= record.keys()
+    require(known, "file", rule, repr(str(path)), remedy)
+    return dict(record)

@@ -1,0 +1,167 @@
+"""The decision regions around a block of samples: explored and quantified, in the order of the paper.
+
+What is to be searched is handed out as problems, and what was found comes back: :func:`one_by_one` solves them as they come,
+:mod:`drq.slots` those of several blocks together. So the method is written once, whoever does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from drq.calibration import Calibrated
+from drq.decision import Block, Candidates
+from drq.objectives import Model, away_from, log_odds, toward
+from drq.race import race
+from drq.rows import in_order
+from drq.search import Found, Going, Problems, Search
+from drq.setting import Setting
+
+T = TypeVar("T")
+Procedure = Generator[Problems, Going, T]  # what yields problems, takes them back solved, and ends with a T
+
+ULPS = 2  # of the largest logit: how far rounding in a lower precision moves log-odds, as measured for docs/speed.md
+
+
+def one_by_one(procedures: Iterable[Procedure[T]], solve: Callable[[Problems], Going]) -> Iterator[T]:
+    """Carry out one procedure after the other."""
+    for procedure in procedures:
+        try:
+            problems = next(procedure)
+            while True:
+                problems = procedure.send(solve(problems))
+        except StopIteration as stop:
+            yield stop.value
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Finds the regions of the classes around samples; the arguments are those of :class:`drq.DRQ`."""
+
+    setting: Setting
+    calibrated: Calibrated
+    alpha: float
+    explore: Search
+    quantify: Search
+    classes: int | None
+    explore_base: bool
+    prune: Literal["none", "exact", "race"]
+    points: bool  # whether blocks keep what was found
+
+    def search(self, x: Tensor, radius: Tensor | None) -> Procedure[Block]:
+        """Calibration (where there is no ``radius``), exploration and quantification for a block of samples."""
+        with torch.no_grad():
+            logits = self.setting.logits(x)
+        classes = self._classes(logits)
+        spent = _Spent(torch.ones_like(classes[:, 0]), torch.zeros_like(classes[:, 0]))
+        if radius is None:
+            calibration = (yield self.calibrated.problems(self.setting, x.detach(), logits)).found  # Eq. 1
+            radius = calibration.merit
+            spent.add(torch.arange(len(x), device=x.device), calibration)
+
+        sample, rank = (radius < torch.inf)[:, None].expand(classes.shape).nonzero(as_tuple=True)
+        samples = _Samples(x, logits, radius, spent)
+        candidates, dropped = yield from self._explored(samples, self.setting.model, sample, classes[sample, rank], self.prune)
+        quantified, complete = yield from self._quantified(samples, self.setting.model, candidates)
+        block = Block(x, logits, classes, radius, spent.passes, spent.stalled, candidates, quantified, complete, dropped)
+        return block if self.points else block.without_points()
+
+    def settle(self, block: Block) -> Procedure[Block]:
+        """Search the first classes of near ties again, in the precision of x: rounding shall not decide between them."""
+        candidates, unknown = block.candidates, torch.full_like(block.logits, -torch.inf)
+        odds = candidates.table(torch.where(block.complete, block.quantified.value.detach(), -torch.inf), unknown)
+        rounding = ULPS * self.setting.rounding * block.logits.abs().amax(1, keepdim=True)
+        close = odds >= odds.amax(1, keepdim=True) - rounding
+        tied = (close & (close.sum(1, keepdim=True) > 1))[candidates.sample, candidates.label] & block.complete
+        if not tied.any():
+            return block
+        pairs, spent = candidates[tied], _Spent(block.passes, block.stalled)
+        samples = _Samples(block.x.contiguous(memory_format=self.setting.exact_layout), block.logits, block.radius, spent)
+        again, _ = yield from self._explored(samples, self.setting.exact, pairs.sample, pairs.label, "none")
+        least = yield from self._least(samples, self.setting.exact, again)
+        if not self.points:
+            again, least = again.without_points(), least.without_points()
+        return replace(
+            block,
+            passes=spent.passes,
+            stalled=spent.stalled,
+            candidates=candidates[~tied].joined([again]),
+            quantified=block.quantified[~tied].joined([least]),
+            complete=torch.cat([block.complete[~tied], torch.ones_like(again.label, dtype=torch.bool)]),
+        )
+
+    def _classes(self, logits: Tensor) -> Tensor:
+        """(N, K) the classes that are searched."""
+        if self.classes is None:
+            return torch.arange(logits.shape[1], device=logits.device).expand(len(logits), -1)
+        return logits.argsort(dim=1, descending=True, stable=True)[:, : self.classes]  # ties as for the base label
+
+    def _explored(
+        self, samples: _Samples, model: Model, sample: Tensor, label: Tensor, prune: str
+    ) -> Procedure[tuple[Candidates, Tensor]]:
+        """The most confident point of every class that was reached, and the classes (N, C) that a race dropped."""
+        at_x = (label == samples.logits.argmax(1)[sample]) & (not self.explore_base)
+        ball = self.setting.ball(samples.x[sample], torch.where(at_x, 0, samples.radius[sample]))
+        problems = Problems.new(self.explore, toward(model, label), ball)  # Eq. 2 and 4
+        if prune == "race":
+            found, finished = yield from race(problems, sample, label, log_odds(samples.logits))
+        else:
+            found = (yield problems).found
+            finished = torch.ones_like(label, dtype=torch.bool)
+        samples.spent.add(sample, found)
+        dropped = torch.zeros_like(samples.logits, dtype=torch.bool).index_put((sample, label), ~finished)
+        return Candidates(sample, label, found.point, -found.value.detach())[found.admitted & finished], dropped
+
+    def _quantified(self, samples: _Samples, model: Model, candidates: Candidates) -> Procedure[tuple[Found, Tensor]]:
+        """The least confident point around every candidate, and whether its search was finished rather than pruned."""
+        if self.prune == "none":
+            everything = torch.ones_like(candidates.label, dtype=torch.bool)
+            return (yield from self._least(samples, model, candidates)), everything
+
+        # Finish the two classes with the highest explored confidence: what is, or falls, below both can neither win nor come
+        # second.
+        blank = torch.full_like(samples.logits, -torch.inf)
+        explored = candidates.table(candidates.log_odds, blank)
+        two_highest = explored.argsort(dim=1, descending=True, stable=True)[:, :2]
+        leads = (two_highest[candidates.sample] == candidates.label[:, None]).any(1)
+        leaders = yield from self._least(samples, model, candidates[leads])
+        bar = candidates[leads].table(leaders.value.detach(), blank).topk(2).values[:, 1][candidates.sample]
+        rivals = ~leads & (candidates.log_odds >= bar)
+        dropped = ~leads & ~rivals
+        challengers = yield from self._least(samples, model, candidates[rivals], enough=bar[rivals])
+        parts = [leaders, challengers, Found.nothing(candidates.point[dropped])]
+        found = in_order([rows.nonzero()[:, 0] for rows in (leads, rivals, dropped)], parts)
+        return found, leads | (rivals & (found.value >= bar))
+
+    def _least(self, samples: _Samples, model: Model, candidates: Candidates, enough: Tensor | None = None) -> Procedure[Found]:
+        ball = self.setting.ball(candidates.point, self.alpha * samples.radius[candidates.sample])
+        found = (yield Problems.new(self.quantify, away_from(model, candidates.label), ball, enough=enough)).found  # Eq. 3 and 5
+        samples.spent.add(candidates.sample, found)
+        # The start was scored before, perhaps in another batch: rounding must not lift robustness above that.
+        return replace(found, value=torch.minimum(found.value, candidates.log_odds))
+
+
+@dataclass
+class _Spent:
+    """What the searches of a block cost so far."""
+
+    passes: Tensor  # (N,)
+    stalled: Tensor  # (N,)
+
+    def add(self, sample: Tensor, found: Found) -> None:
+        self.passes = self.passes.index_add(0, sample, found.passes)
+        self.stalled = self.stalled.index_add(0, sample, found.stalled)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """A block of samples, and what is known before their regions are explored."""
+
+    x: Tensor
+    logits: Tensor
+    radius: Tensor
+    spent: _Spent

@@ -1,0 +1,285 @@
+"""Searches on a fixed number of slots: problems that are solved leave, and waiting ones take their place.
+
+A compiled model and a CUDA graph are fast because nothing changes between two runs, least of all the shape of the batch. Searches
+do change it: classes are pruned, and the last block is small. So rows of a batch become slots, as in servers of language models:
+each holds one problem with its own step and state, whatever its sample, class and phase, and the batch is stepped as a whole by
+:func:`drq.search.advance`, which is what the readable loop does too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count as numbers
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from drq.adapters import InPrecision
+from drq.compiled import Compiled
+from drq.objectives import Objective
+from drq.regions import Procedure
+from drq.rows import Rows
+from drq.search import Going, Problems, advance
+from drq.setting import Setting
+
+T = TypeVar("T")
+Places = npt.NDArray[np.int64]
+
+logger = logging.getLogger("drq")
+
+MOST_SLOTS = 2048  # more do not make a GPU faster
+BATCHES = (16, 64, 256, 1024)  # smaller batches, for few images and for the end of a call
+TICKET, ROW, LEFT, MAY_LEAVE = range(4)
+
+
+@dataclass(frozen=True)
+class Held(Rows):
+    """What the slots hold, one problem each."""
+
+    given: tuple[Tensor, ...]  # of the objective
+    center: Tensor
+    radius: Tensor
+    going: Going
+    count: Tensor  # (S,) looks taken
+    enough: Tensor  # (S,) -inf where there is no such value
+
+    @classmethod
+    def of(cls, problems: Problems) -> Held:
+        """The problems as they are to be held."""
+        radius = problems.ball.radius
+        count = torch.full_like(radius, problems.looks.start, dtype=torch.long)
+        enough = torch.full_like(radius, -torch.inf) if problems.enough is None else problems.enough
+        return cls(problems.objective.given, problems.ball.center, radius, problems.going, count, enough)
+
+
+def put(mine: Rows, places: Tensor, others: Rows) -> None:
+    """Write the rows of ``others`` to ``places``."""
+    for to, what in zip(mine.tensors(), others.tensors(), strict=True):
+        to.index_copy_(0, places, what.to(to.dtype))
+
+
+class Ticket:
+    """Problems that were handed in together, and what became of them so far."""
+
+    _numbers = numbers(1)
+
+    def __init__(self, problems: Problems, owner: int) -> None:
+        self.number, self.owner = next(self._numbers), owner
+        self.held, self.looks, self.may_leave = Held.of(problems), problems.looks, problems.enough is not None
+        self.result = problems.going.copy()
+        self.handed, self.missing = 0, len(problems)
+
+    @property
+    def waiting(self) -> int:
+        """Problems that no slot has taken yet."""
+        return len(self.held.count) - self.handed
+
+
+class Lane:
+    """Slots for problems of one kind: the same method, measure, model and space.
+
+    Args:
+        problems: an example.
+        size: number of slots.
+        sizes: of the batches that are run, from small to large, each recorded as a CUDA graph; None for any, without graphs.
+        pool: of memory, which the graphs share.
+    """
+
+    def __init__(self, problems: Problems, size: int, sizes: list[int] | None, pool: Any = None) -> None:
+        self.method, self.measure, self.model = problems.method, problems.objective.measure, problems.objective.model
+        self.sizes, self.pool, self.device = sizes, pool, problems.ball.center.device
+        self.held = Held.of(problems[self._index(np.zeros(size, dtype=np.int64))]).copy()
+        self.ball = replace(problems.ball, center=self.held.center, radius=self.held.radius)
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all problems."""
+        size = len(self.held.count)
+        self.queue: deque[Ticket] = deque()
+        self.tickets: dict[int, Ticket] = {}
+        self.slots = np.zeros((size, 4), dtype=np.int64)  # of every slot: ticket (0 for none), row in it, looks left, may leave
+        self.live = 0  # the first so many slots are taken
+
+    @property
+    def waiting(self) -> int:
+        """Problems in the queue."""
+        return sum(ticket.waiting for ticket in self.queue)
+
+    @property
+    def load(self) -> int:
+        """Problems in slots and in the queue."""
+        return self.live + self.waiting
+
+    def step(self) -> list[Ticket]:
+        """Fill free slots, take one look in all that are taken, and return the tickets that are solved."""
+        self._fill()
+        self._look(self._batch())
+        taken = self.slots[: self.live]
+        taken[:, LEFT] -= 1
+        leaving = taken[:, LEFT] == 0
+        if taken[:, MAY_LEAVE].any():
+            leaving |= (self.held.going.found.value < self.held.enough)[: self.live].cpu().numpy()
+        return self._hand_back(np.flatnonzero(leaving)) if leaving.any() else []
+
+    def _batch(self) -> int:
+        if self.sizes is None:
+            return min(len(self.slots), max(2, self.live))  # a batch of 1 would be compiled anew
+        return next(size for size in self.sizes if size >= self.live)
+
+    def _look(self, batch: int) -> None:
+        """Take a look in the first slots."""
+        if self.sizes is None:
+            self._advance(batch)
+            return
+        if batch not in self.graphs:
+            self.graphs[batch] = self._recorded(batch)
+        self.graphs[batch].replay()
+
+    def _advance(self, batch: int) -> None:
+        held, ball = self.held[:batch], self.ball[:batch]
+        going = advance(self.method, Objective(self.model, self.measure, held.given), ball, held.going, held.count)
+        for mine, new in zip(held.going.tensors(), going.tensors(), strict=True):
+            mine.copy_(new)
+        held.count.add_(1)
+
+    def _recorded(self, batch: int) -> torch.cuda.CUDAGraph:
+        """The kernels of one look as a CUDA graph, launched as one; what is in the slots stays as it is."""
+        held = self.held[:batch]
+        before = held.copy()
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(3):  # compiles, and chooses kernels
+                self._advance(batch)
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            self._advance(batch)
+        for now, then in zip(held.tensors(), before.tensors(), strict=True):
+            now.copy_(then)
+        return graph
+
+    def _hand_back(self, places: Places) -> list[Ticket]:
+        """Give what is in these slots back to its tickets; return those that have all."""
+        going, solved = self.held.going[self._index(places)], []
+        for number in np.unique(self.slots[places, TICKET]):
+            ticket, mine = self.tickets[number], self.slots[places, TICKET] == number
+            rows = self.slots[places[mine], ROW]
+            put(ticket.result, self._index(rows), going if mine.all() else going[self._index(np.flatnonzero(mine))])
+            ticket.missing -= len(rows)
+            if not ticket.missing:
+                solved.append(self.tickets.pop(number))
+        self.slots[places] = 0
+        return solved
+
+    def _fill(self) -> None:
+        """Put waiting problems in free slots; where there are too few, move the last ones up, so that the first are taken."""
+        free = np.flatnonzero(self.slots[:, TICKET] == 0)
+        while len(free) and self.queue:
+            ticket = self.queue[0]
+            count = min(len(free), ticket.waiting)
+            places, first = free[:count], ticket.handed
+            put(self.held, self._index(places), ticket.held[first : first + count])
+            self.tickets[ticket.number] = ticket
+            self.slots[places] = ticket.number, 0, len(ticket.looks), ticket.may_leave
+            self.slots[places, ROW] = np.arange(first, first + count)
+            ticket.handed, free = first + count, free[count:]
+            if not ticket.waiting:
+                self.queue.popleft()
+        self.live = len(self.slots) - len(free)
+        holes, last = free[free < self.live], self.live + np.flatnonzero(self.slots[self.live :, TICKET])
+        if len(holes):
+            put(self.held, self._index(holes), self.held[self._index(last)])
+            self.slots[holes], self.slots[last] = self.slots[last], 0
+
+    def _index(self, places: Places) -> Tensor:
+        return torch.from_numpy(places).to(self.device)
+
+
+class Engine:
+    """Carries out procedures on slots: several at a time, so that all slots are taken until the last problems."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[object, Lane] = {}
+        self.model: Compiled | None = None
+        self.exact: InPrecision | None = None
+        self.lock = Lock()
+
+    def __deepcopy__(self, memo: object) -> Engine:
+        return Engine()  # what is compiled belongs to one model on one device
+
+    def __reduce__(self) -> tuple[type[Engine], tuple[()]]:
+        return Engine, ()
+
+    def prepare(self, setting: Setting, chunk: int | None) -> Setting:
+        """The setting with the compiled model, and with as many rows as there are slots."""
+        eager = setting.model
+        assert isinstance(eager, InPrecision)
+        if self.model is None or not self.model.follows(eager.model, eager.dtype):
+            logger.warning("drq: the model is compiled for this and later calls of any batch size, which takes up to a minute")
+            self.lanes, self.model, self.exact = {}, Compiled(eager.model, eager.dtype), InPrecision(eager.model, None)
+        assert self.exact is not None
+        return replace(setting, model=self.model, exact=self.exact, chunk=chunk or _power_of_2(min(setting.chunk, MOST_SLOTS)))
+
+    def drive(self, procedures: Iterable[Procedure[T]], setting: Setting) -> Iterator[T]:
+        """What the procedures end with, in their order."""
+        with self.lock:
+            try:
+                yield from self._drive(enumerate(procedures), setting)
+            finally:
+                for lane in self.lanes.values():
+                    lane.clear()
+
+    def _drive(self, numbered: Iterator[tuple[int, Procedure[T]]], setting: Setting) -> Iterator[T]:
+        running: dict[int, Procedure[T]] = {}
+        ended: dict[int, T] = {}
+        upcoming = 0
+
+        def resume(owner: int, going: Going | None) -> None:
+            """Hand in what a procedure asks for next."""
+            try:
+                problems = next(running[owner]) if going is None else running[owner].send(going)
+                while problems.method.in_step or not len(problems):
+                    problems = running[owner].send(setting.solve(problems))
+            except StopIteration as stop:
+                ended[owner] = stop.value
+                del running[owner]
+            else:
+                self._lane(problems, setting.chunk).queue.append(Ticket(problems, owner))
+
+        while True:
+            while sum(lane.waiting for lane in self.lanes.values()) < setting.chunk:
+                if (started := next(numbered, None)) is None:
+                    break
+                running[started[0]] = started[1]
+                resume(started[0], None)
+            while upcoming in ended:
+                yield ended.pop(upcoming)
+                upcoming += 1
+            if not running:
+                return
+            for ticket in max(self.lanes.values(), key=lambda lane: lane.load).step():
+                resume(ticket.owner, ticket.result)
+
+    def _lane(self, problems: Problems, size: int) -> Lane:
+        """The slots for problems of this kind."""
+        objective, center = problems.objective, problems.ball.center
+        kind = (problems.method, objective.measure, objective.model, center.shape[1:], center.dtype, center.device, size)
+        if kind not in self.lanes:
+            graphs = center.is_cuda
+            sizes = [each for each in BATCHES if each < size] + [size]
+            pool = next((lane.pool for lane in self.lanes.values()), torch.cuda.graph_pool_handle()) if graphs else None
+            self.lanes[kind] = Lane(problems, size, sizes if graphs else None, pool)
+        return self.lanes[kind]
+
+
+def _power_of_2(most: int) -> int:
+    return 1 << (most.bit_length() - 1)
