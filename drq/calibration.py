@@ -37,9 +37,9 @@ class Calibrated:
         """To find the nearest confident point of another class; its ``merit`` is the radius, infinite where there is none."""
         label = logits.argmax(1)
         if self.confidence is None:
-            objective = elsewhere_at(setting.model, label, log_odds(logits, label))
+            objective = elsewhere_at(setting.searched, label, log_odds(logits, label))
         else:
-            objective = confident_elsewhere(setting.model, label, self.confidence)
+            objective = confident_elsewhere(setting.searched, label, self.confidence)
         unlimited = setting.ball(x, torch.full_like(logits[:, 0], torch.inf))
         return Problems.new(MinimumNorm(self.steps), objective, unlimited)  # Eq. 1
 

@@ -25,8 +25,7 @@ class Compiled:
     def __init__(self, model: Model, dtype: torch.dtype | None) -> None:
         self.model, self.dtype = model, dtype
         self._shared = [each.data_ptr() for each in _memory(model)]
-        twin = InPrecision(_twin(model), dtype)
-        self._call: Callable[[Tensor], Tensor] = torch.compile(twin.forward)
+        self._call: Callable[[Tensor], Tensor] = torch.compile(InPrecision(_twin(model), dtype).forward)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The logits (N, C)."""

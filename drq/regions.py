@@ -24,8 +24,6 @@ from drq.setting import Setting
 T = TypeVar("T")
 Procedure = Generator[Problems, Going, T]  # what yields problems, takes them back solved, and ends with a T
 
-ULPS = 2  # of the largest logit: how far rounding in a lower precision moves log-odds, as measured for docs/speed.md
-
 
 def one_by_one(procedures: Iterable[Procedure[T]], solve: Callable[[Problems], Going]) -> Iterator[T]:
     """Carry out one procedure after the other."""
@@ -65,8 +63,8 @@ class Regions:
 
         sample, rank = (radius < torch.inf)[:, None].expand(classes.shape).nonzero(as_tuple=True)
         samples = _Samples(x, logits, radius, spent)
-        candidates, dropped = yield from self._explored(samples, self.setting.model, sample, classes[sample, rank], self.prune)
-        quantified, complete = yield from self._quantified(samples, self.setting.model, candidates)
+        candidates, dropped = yield from self._explored(samples, self.setting.searched, sample, classes[sample, rank], self.prune)
+        quantified, complete = yield from self._quantified(samples, self.setting.searched, candidates)
         block = Block(x, logits, classes, radius, spent.passes, spent.stalled, candidates, quantified, complete, dropped)
         return block if self.points else block.without_points()
 
@@ -74,8 +72,7 @@ class Regions:
         """Search the first classes of near ties again, in the precision of x: rounding shall not decide between them."""
         candidates, unknown = block.candidates, torch.full_like(block.logits, -torch.inf)
         odds = candidates.table(torch.where(block.complete, block.quantified.value.detach(), -torch.inf), unknown)
-        rounding = ULPS * self.setting.rounding * block.logits.abs().amax(1, keepdim=True)
-        close = odds >= odds.amax(1, keepdim=True) - rounding
+        close = odds >= odds.amax(1, keepdim=True) - self.setting.near(block.logits)[:, None]
         tied = (close & (close.sum(1, keepdim=True) > 1))[candidates.sample, candidates.label] & block.complete
         if not tied.any():
             return block

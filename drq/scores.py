@@ -32,7 +32,7 @@ def log_robustness(setting: Setting, block: Block, samples: int) -> Tensor:
     lost = (~decision.found).nonzero()[:, 0]
     if not len(lost):
         return scores
-    return scores.index_put((lost,), setting.model(block.x[lost]).log_softmax(1).clamp(min=REACHED_FLOOR))
+    return scores.index_put((lost,), setting.exact(block.x[lost]).log_softmax(1).clamp(min=REACHED_FLOOR))
 
 
 def _log_confidence(odds: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def _attached_log_odds(setting: Setting, block: Block, crowded: bool) -> Tensor:
     labels = block.candidates.label
 
     def evaluate(point: Tensor, label: Tensor) -> Tensor:
-        return log_odds(setting.model(point), label)
+        return log_odds(setting.exact(point), label)
 
     if not crowded:
         return evaluate(last, labels)

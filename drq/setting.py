@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,14 +17,17 @@ from drq.norms import Ball, Bounds, Norm
 from drq.objectives import Model
 from drq.search import Going, Problems, solve
 
+ULPS = 8  # of the largest logit: how far rounding in a lower precision moves log-odds, as measured for docs/speed.md
+
 
 @dataclass(frozen=True)
 class Setting:
     """The model, the space around its inputs, and the number of rows that may be searched together."""
 
     model: Model  # in the precision in which it is searched
+    searched: Model  # the same, compiled where it is
     exact: Model  # in the precision of its input
-    rounding: float  # of the former, relative to 1; 0 where the two are the same
+    rounding: float  # of the former two, relative to 1; 0 where there is none
     exact_layout: torch.memory_format  # order in memory with which the latter is fast
     norm: Norm
     bounds: Bounds | None
@@ -43,12 +48,26 @@ class Setting:
         """The logits (N, C) of the whole batch."""
         if not len(x):
             return x.new_zeros(0, self.classes)
-        logits = torch.cat([self.exact(x[rows]) for rows in self.pieces(len(x))])
+        logits = torch.cat([self.model(x[rows]) for rows in self.pieces(len(x))])
         shape, rule = f"shape {tuple(logits.shape)} for {len(x)} samples", "return one row of logits for each sample"
         require(logits.shape == (len(x), self.classes), "model", rule, shape, "check what its forward pass flattens or averages")
         finite = bool(logits.isfinite().all())
         require(finite, "model", "return finite logits", "NaN or infinity", "check its weights, and that it takes x as given")
+        return self._settled(x, logits) if self.rounding else logits
+
+    def _settled(self, x: Tensor, logits: Tensor) -> Tensor:
+        """The logits, in the precision of x where rounding cannot tell the two highest apart."""
+        first, second = logits.topk(2).values.unbind(1)
+        close = (first - second <= self.near(logits)).nonzero()[:, 0]
+        for rows in self.pieces(len(close)):
+            if len(close[rows]):
+                again = self.exact(x[close[rows]].contiguous(memory_format=self.exact_layout))
+                logits = logits.index_put((close[rows],), again)
         return logits
+
+    def near(self, logits: Tensor) -> Tensor:
+        """(N,) how far apart log-odds may be that rounding cannot tell apart."""
+        return ULPS * self.rounding * logits.detach().abs().amax(1)
 
     def pieces(self, count: int, size: int = 1) -> list[slice]:
         """Slices that make up ``count`` items of ``size`` rows each, no more rows in one than fit; one empty slice for none."""
@@ -79,9 +98,8 @@ def prepare(
         known[kind] = facts
     rounding = 0.0 if dtype is None else torch.finfo(dtype).eps
     chunk = chunk or rows_that_fit(facts, x.device)
-    setting = Setting(
-        InPrecision(model, dtype), exact, rounding, _best(facts, x, None), norm, bounds, frozen, facts.classes, chunk
-    )
+    quick = InPrecision(model, dtype)
+    setting = Setting(quick, quick, exact, rounding, _best(facts, x, None), norm, bounds, frozen, facts.classes, chunk)
     return x.contiguous(memory_format=_best(facts, x, dtype)), setting
 
 
@@ -105,16 +123,7 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
     row = x[:1] if len(x) else x.new_zeros(1, *x.shape[1:])
     layout = _layout(model, row)
     row = row.contiguous(memory_format=layout).detach().requires_grad_()
-    own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
-    stored: dict[int, int] = {}
-
-    def store(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            stored[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(store, lambda tensor: tensor):
+    with torch.enable_grad(), _stored(model) as stored:
         try:
             logits = model(row)
         except torch.OutOfMemoryError:
@@ -127,8 +136,27 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
         gradients = torch.autograd.grad(logits.sum(), row, allow_unused=True) if logits.requires_grad else [None]
     remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
     require(gradients[0] is not None, "model", "let gradients reach its input", "an output detached from it", remedy)
+    with torch.enable_grad(), _stored(model) as stored_for_two:
+        model(torch.cat([row, row]))
+    grown = sum(stored_for_two.values()) - sum(stored.values())  # what is stored once a batch, such as rounded weights, cancels
     own_steps = 8 * (row.numel() + logits.numel()) * row.element_size()  # points, gradients, log-odds
-    return Facts(logits.shape[1], sum(stored.values()) + own_steps, layout)
+    return Facts(logits.shape[1], max(0, grown) + own_steps, layout)
+
+
+@contextmanager
+def _stored(model: nn.Module) -> Iterator[dict[int, int]]:
+    """The bytes that autograd stores, by address, but for the model's own."""
+    own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
+    stored: dict[int, int] = {}
+
+    def store(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            stored[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(store, lambda tensor: tensor):
+        yield stored
 
 
 def _check_mode(model: nn.Module) -> None:

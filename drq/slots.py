@@ -23,7 +23,7 @@ from torch import Tensor
 
 from drq.adapters import InPrecision
 from drq.compiled import Compiled
-from drq.objectives import Objective
+from drq.objectives import Model, Objective
 from drq.regions import Procedure
 from drq.rows import Rows
 from drq.search import Going, Problems, advance
@@ -34,8 +34,9 @@ Places = npt.NDArray[np.int64]
 
 logger = logging.getLogger("drq")
 
-MOST_SLOTS = 2048  # more do not make a GPU faster
-BATCHES = (16, 64, 256, 1024)  # smaller batches, for few images and for the end of a call
+MOST_SLOTS = 4096  # more do not make a GPU faster
+BATCHES = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072)  # for few images, and for the end of a call
+FEW = 64  # fewer than this share of the slots, and they leave together with later ones
 TICKET, ROW, LEFT, MAY_LEAVE = range(4)
 
 
@@ -88,11 +89,11 @@ class Lane:
     Args:
         problems: an example.
         size: number of slots.
-        sizes: of the batches that are run, from small to large, each recorded as a CUDA graph; None for any, without graphs.
+        sizes: of the batches that are recorded as CUDA graphs, from small to large; others are run as they are.
         pool: of memory, which the graphs share.
     """
 
-    def __init__(self, problems: Problems, size: int, sizes: list[int] | None, pool: Any = None) -> None:
+    def __init__(self, problems: Problems, size: int, sizes: list[int], pool: Any = None) -> None:
         self.method, self.measure, self.model = problems.method, problems.objective.measure, problems.objective.model
         self.sizes, self.pool, self.device = sizes, pool, problems.ball.center.device
         self.held = Held.of(problems[self._index(np.zeros(size, dtype=np.int64))]).copy()
@@ -107,6 +108,7 @@ class Lane:
         self.tickets: dict[int, Ticket] = {}
         self.slots = np.zeros((size, 4), dtype=np.int64)  # of every slot: ticket (0 for none), row in it, looks left, may leave
         self.live = 0  # the first so many slots are taken
+        self.asked: _Answer | None = None
 
     @property
     def waiting(self) -> int:
@@ -124,19 +126,34 @@ class Lane:
         self._look(self._batch())
         taken = self.slots[: self.live]
         taken[:, LEFT] -= 1
-        leaving = taken[:, LEFT] == 0
-        if taken[:, MAY_LEAVE].any():
-            leaving |= (self.held.going.found.value < self.held.enough)[: self.live].cpu().numpy()
-        return self._hand_back(np.flatnonzero(leaving)) if leaving.any() else []
+        leaving = (taken[:, LEFT] == 0) | self._early()
+        few = leaving.sum() < self.live // FEW and (taken[leaving, LEFT] > 0).all()
+        return [] if few or not leaving.any() else self._hand_back(np.flatnonzero(leaving))
+
+    def _early(self) -> npt.NDArray[np.bool_]:
+        """Which slots hold a problem whose value is low enough; on a GPU as it was a look ago, so that nothing waits for it."""
+        taken = self.slots[: self.live]
+        if not taken[:, MAY_LEAVE].any():
+            self.asked = None
+            return np.zeros(self.live, dtype=np.bool_)
+        answer = (self.held.going.found.value < self.held.enough)[: self.live]
+        if not answer.is_cuda:
+            return answer.numpy()
+        before, self.asked = self.asked, _Answer(answer, taken[:, : ROW + 1].copy())
+        leaving = np.zeros(self.live, dtype=np.bool_)
+        if before is not None:
+            known = min(self.live, len(before.slots))
+            same = (before.slots[:known] == taken[:known, : ROW + 1]).all(1)
+            leaving[:known] = before.arrived()[:known] & same
+        return leaving
 
     def _batch(self) -> int:
-        if self.sizes is None:
-            return min(len(self.slots), max(2, self.live))  # a batch of 1 would be compiled anew
-        return next(size for size in self.sizes if size >= self.live)
+        as_they_are = min(len(self.slots), max(2, self.live))  # a batch of 1 would be compiled anew
+        return next((size for size in self.sizes if size >= self.live), as_they_are)
 
     def _look(self, batch: int) -> None:
         """Take a look in the first slots."""
-        if self.sizes is None:
+        if batch not in self.sizes:
             self._advance(batch)
             return
         if batch not in self.graphs:
@@ -201,7 +218,22 @@ class Lane:
             self.slots[holes], self.slots[last] = self.slots[last], 0
 
     def _index(self, places: Places) -> Tensor:
-        return torch.from_numpy(places).to(self.device)
+        index = torch.from_numpy(places)
+        return index.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else index
+
+
+class _Answer:
+    """Booleans on their way from a GPU, and which problems were in the slots when they left."""
+
+    def __init__(self, answer: Tensor, slots: Places) -> None:
+        self.slots = slots
+        self.values = torch.empty(answer.shape, dtype=answer.dtype, pin_memory=True).copy_(answer, non_blocking=True)
+        self.sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self.sent.record()
+
+    def arrived(self) -> npt.NDArray[np.bool_]:
+        self.sent.synchronize()
+        return self.values.numpy()
 
 
 class Engine:
@@ -227,7 +259,8 @@ class Engine:
             logger.warning("drq: the model is compiled for this and later calls of any batch size, which takes up to a minute")
             self.lanes, self.model, self.exact = {}, Compiled(eager.model, eager.dtype), InPrecision(eager.model, None)
         assert self.exact is not None
-        return replace(setting, model=self.model, exact=self.exact, chunk=chunk or _power_of_2(min(setting.chunk, MOST_SLOTS)))
+        chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))
+        return replace(setting, searched=self.model, exact=self.exact, chunk=chunk)
 
     def drive(self, procedures: Iterable[Procedure[T]], setting: Setting) -> Iterator[T]:
         """What the procedures end with, in their order."""
@@ -274,11 +307,17 @@ class Engine:
         objective, center = problems.objective, problems.ball.center
         kind = (problems.method, objective.measure, objective.model, center.shape[1:], center.dtype, center.device, size)
         if kind not in self.lanes:
-            graphs = center.is_cuda
-            sizes = [each for each in BATCHES if each < size] + [size]
-            pool = next((lane.pool for lane in self.lanes.values()), torch.cuda.graph_pool_handle()) if graphs else None
-            self.lanes[kind] = Lane(problems, size, sizes if graphs else None, pool)
+            self.lanes[kind] = Lane(problems, size, *self._graphs(objective.model, size, center.is_cuda))
         return self.lanes[kind]
+
+    def _graphs(self, model: Model, size: int, on_gpu: bool) -> tuple[list[int], Any]:
+        """The batches for which there are CUDA graphs, and their memory."""
+        if not on_gpu:
+            return [], None
+        pool = next((lane.pool for lane in self.lanes.values()), None) or torch.cuda.graph_pool_handle()
+        if model is self.exact:  # full precision is slow enough to launch larger batches one by one, without empty slots
+            return [each for each in BATCHES if each < min(size, 100)], pool
+        return [each for each in BATCHES if each < size] + [size], pool
 
 
 def _power_of_2(most: int) -> int:

@@ -58,8 +58,9 @@ class Workshop:
         return contestants(self.device)
 
     def images(self, contestant: Contestant) -> int:
-        """How many it is timed on."""
-        return self.settings.naive_images if contestant.naive else self.settings.images
+        """How many it is timed on: the compiled ones on a GPU on all, since they need many to fill it."""
+        few = self.settings.naive_images if contestant.naive else min(self.settings.images, 2 * self.settings.naive_images)
+        return self.settings.images if contestant.compiled or (self.device == "cpu" and not contestant.naive) else few
 
     def samples(self, contestant: Contestant) -> int:
         """On how many of each condition its labels are compared."""
