@@ -29,6 +29,9 @@ class Compiled:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The logits (N, C)."""
+        if not (torch.is_grad_enabled() and x.requires_grad):  # without a gradient it would be compiled once more
+            with torch.enable_grad():
+                return self(x.detach().requires_grad_()).detach()
         dynamo: Any = torch._dynamo
         dynamo.maybe_mark_dynamic(x, 0)  # one compilation serves batches of all sizes
         return self._call(x)

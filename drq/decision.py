@@ -61,6 +61,11 @@ class Candidates(Rows):
         """The same, but for the points."""
         return replace(self, point=self.point.new_empty(len(self.point), 0))
 
+    def ranks(self, blank: Tensor) -> Tensor:
+        """(R,) how many classes of the same sample have a higher explored confidence."""
+        order = self.table(self.log_odds, blank).argsort(dim=1, descending=True, stable=True)
+        return order.argsort(dim=1)[self.sample, self.label]
+
     def table(self, values: Tensor, blank: Tensor) -> Tensor:
         """``blank`` (N, C) with these ``values`` (R,) at their sample and class."""
         return blank.index_put((self.sample, self.label), values)

@@ -182,7 +182,7 @@ class DRQ(Wrapper):
 
         carried_out: Callable[[Iterable[Procedure[Block]]], Iterator[Block]] = partial(one_by_one, solve=setting.solve)
         if self.compile_model and not x.requires_grad:
-            setting = self._engine.prepare(setting, self.chunk)
+            setting = self._engine.prepare(setting, self.chunk, x.is_cuda)
             carried_out = partial(self._engine.drive, setting=setting)
         calibrated = self.radius if isinstance(self.radius, Calibrated) else Calibrated()
         settings = (self.alpha, self.explore, self.quantify, self.classes, self.explore_base, self.prune, points)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, TypeVar
 
 import torch
@@ -114,25 +115,44 @@ class Regions:
         return Candidates(sample, label, found.point, -found.value.detach())[found.admitted & finished], dropped
 
     def _quantified(self, samples: _Samples, model: Model, candidates: Candidates) -> Procedure[tuple[Found, Tensor]]:
-        """The least confident point around every candidate, and whether its search was finished rather than pruned."""
-        if self.prune == "none":
-            everything = torch.ones_like(candidates.label, dtype=torch.bool)
-            return (yield from self._least(samples, model, candidates)), everything
+        """The least confident point around every candidate, and whether it is known rather than pruned.
 
-        # Finish the two classes with the highest explored confidence: what is, or falls, below both can neither win nor come
-        # second.
-        blank = torch.full_like(samples.logits, -torch.inf)
-        explored = candidates.table(candidates.log_odds, blank)
-        two_highest = explored.argsort(dim=1, descending=True, stable=True)[:, :2]
-        leads = (two_highest[candidates.sample] == candidates.label[:, None]).any(1)
-        leaders = yield from self._least(samples, model, candidates[leads])
-        bar = candidates[leads].table(leaders.value.detach(), blank).topk(2).values[:, 1][candidates.sample]
-        rivals = ~leads & (candidates.log_odds >= bar)
-        dropped = ~leads & ~rivals
-        challengers = yield from self._least(samples, model, candidates[rivals], enough=bar[rivals])
-        parts = [leaders, challengers, Found.nothing(candidates.point[dropped])]
-        found = in_order([rows.nonzero()[:, 0] for rows in (leads, rivals, dropped)], parts)
-        return found, leads | (rivals & (found.value >= bar))
+        Candidates are searched in the order of their explored confidence, first two of a sample, then two, four, eight, ...: what
+        is, or falls, below the second best so far can neither win nor come second. In the end only what won, came second or is
+        level with that counts as known, so that the answer does not depend on the order.
+        """
+        everything = torch.ones_like(candidates.label, dtype=torch.bool)
+        if self.prune == "none":
+            return (yield from self._least(samples, model, candidates)), everything
+        unknown = torch.full_like(samples.logits, -torch.inf)
+        rank = candidates.ranks(unknown)
+        values, bar = unknown, unknown[:, 0]
+        parts: list[tuple[Tensor, Found]] = []
+        for first, last in self._rounds(len(candidates.label), unknown.shape[1]):
+            here = candidates.sample
+            due = ((rank >= first) & (rank < last) & (candidates.log_odds >= bar[here])).nonzero()[:, 0]
+            if not len(due):
+                break
+            enough = bar[here[due]] if first else None
+            found = yield from self._least(samples, model, candidates[due], enough)
+            values = candidates[due].table(found.value.detach(), values)
+            bar = values.topk(2).values[:, 1]
+            parts.append((due, found))
+        never = everything
+        for due, _ in parts:
+            never = never.index_fill(0, due, False)
+        parts.append((never.nonzero()[:, 0], Found.nothing(candidates.point[never])))
+        found = in_order(*zip(*parts, strict=True))
+        return found, ~never & (found.value >= bar[candidates.sample])
+
+    def _rounds(self, rows: int, classes: int) -> list[tuple[int, int]]:
+        """Ranks of explored confidence that are searched together: all, where so few rows take no longer than fewer."""
+        if rows <= self.setting.spare:
+            return [(0, classes)]
+        ends = [0, 2]
+        while ends[-1] < classes:
+            ends.append(2 * ends[-1])
+        return list(pairwise(ends))
 
     def _least(self, samples: _Samples, model: Model, candidates: Candidates, enough: Tensor | None = None) -> Procedure[Found]:
         ball = self.setting.ball(candidates.point, self.alpha * samples.radius[candidates.sample])

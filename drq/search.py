@@ -211,7 +211,8 @@ def _attached(ball: Ball) -> bool:
 def _remember(found: Found, look: Look, merit: Tensor, point: Tensor) -> Found:
     """Keep the present point where it is admitted and strictly better than all before."""
     better = look.score.admitted & (merit.detach() < found.merit)
-    stalled = 0 if look.gradient is None else (look.gradient == 0).flatten(1).all(1).long()
+    features = tuple(range(1, point.dim()))
+    stalled = 0 if look.gradient is None else (look.gradient == 0).all(features).long()
     return Found(
         point=torch.where(per_row(better, point), point, found.point),
         value=torch.where(better, look.score.value, found.value),

@@ -34,6 +34,7 @@ class Setting:
     frozen: Tensor | None
     classes: int
     chunk: int
+    spare: int = 0  # so many rows take no longer than one
 
     def ball(self, center: Tensor, radius: Tensor) -> Ball:
         """Balls in this space."""

@@ -66,14 +66,20 @@ def put(mine: Rows, places: Tensor, others: Rows) -> None:
         to.index_copy_(0, places, what.to(to.dtype))
 
 
+def is_last(problems: Problems) -> bool:
+    """Whether only the look after the last step is due."""
+    return problems.looks.start == problems.method.steps
+
+
 class Ticket:
     """Problems that were handed in together, and what became of them so far."""
 
     _numbers = numbers(1)
 
-    def __init__(self, problems: Problems, owner: int) -> None:
-        self.number, self.owner = next(self._numbers), owner
-        self.held, self.looks, self.may_leave = Held.of(problems), problems.looks, problems.enough is not None
+    def __init__(self, problems: Problems, owner: int, asked: range) -> None:
+        self.asked = asked  # looks, of which those of the problems may be the first ones only
+        self.number, self.owner, self.problems = next(self._numbers), owner, problems
+        self.held, self.may_leave = Held.of(problems), problems.enough is not None
         self.result = problems.going.copy()
         self.handed, self.missing = 0, len(problems)
 
@@ -95,6 +101,7 @@ class Lane:
 
     def __init__(self, problems: Problems, size: int, sizes: list[int], pool: Any = None) -> None:
         self.method, self.measure, self.model = problems.method, problems.objective.measure, problems.objective.model
+        self.last = is_last(problems)
         self.sizes, self.pool, self.device = sizes, pool, problems.ball.center.device
         self.held = Held.of(problems[self._index(np.zeros(size, dtype=np.int64))]).copy()
         self.ball = replace(problems.ball, center=self.held.center, radius=self.held.radius)
@@ -148,7 +155,7 @@ class Lane:
         return leaving
 
     def _batch(self) -> int:
-        as_they_are = min(len(self.slots), max(2, self.live))  # a batch of 1 would be compiled anew
+        as_they_are = min(len(self.slots), max(BATCHES[0], self.live))  # PyTorch compiles smaller batches anew
         return next((size for size in self.sizes if size >= self.live), as_they_are)
 
     def _look(self, batch: int) -> None:
@@ -162,7 +169,8 @@ class Lane:
 
     def _advance(self, batch: int) -> None:
         held, ball = self.held[:batch], self.ball[:batch]
-        going = advance(self.method, Objective(self.model, self.measure, held.given), ball, held.going, held.count)
+        count = self.method.steps if self.last else held.count
+        going = advance(self.method, Objective(self.model, self.measure, held.given), ball, held.going, count)
         for mine, new in zip(held.going.tensors(), going.tensors(), strict=True):
             mine.copy_(new)
         held.count.add_(1)
@@ -206,7 +214,7 @@ class Lane:
             places, first = free[:count], ticket.handed
             put(self.held, self._index(places), ticket.held[first : first + count])
             self.tickets[ticket.number] = ticket
-            self.slots[places] = ticket.number, 0, len(ticket.looks), ticket.may_leave
+            self.slots[places] = ticket.number, 0, len(ticket.problems.looks), ticket.may_leave
             self.slots[places, ROW] = np.arange(first, first + count)
             ticket.handed, free = first + count, free[count:]
             if not ticket.waiting:
@@ -251,7 +259,7 @@ class Engine:
     def __reduce__(self) -> tuple[type[Engine], tuple[()]]:
         return Engine, ()
 
-    def prepare(self, setting: Setting, chunk: int | None) -> Setting:
+    def prepare(self, setting: Setting, chunk: int | None, on_gpu: bool) -> Setting:
         """The setting with the compiled model, and with as many rows as there are slots."""
         eager = setting.model
         assert isinstance(eager, InPrecision)
@@ -260,7 +268,8 @@ class Engine:
             self.lanes, self.model, self.exact = {}, Compiled(eager.model, eager.dtype), InPrecision(eager.model, None)
         assert self.exact is not None
         chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))
-        return replace(setting, searched=self.model, exact=self.exact, chunk=chunk)
+        spare = BATCHES[0] if on_gpu else 0  # graphs of the smallest batch take as long with fewer rows
+        return replace(setting, searched=self.model, exact=self.exact, chunk=chunk, spare=spare)
 
     def drive(self, procedures: Iterable[Procedure[T]], setting: Setting) -> Iterator[T]:
         """What the procedures end with, in their order."""
@@ -286,7 +295,7 @@ class Engine:
                 ended[owner] = stop.value
                 del running[owner]
             else:
-                self._lane(problems, setting.chunk).queue.append(Ticket(problems, owner))
+                self._hand_in(problems, owner, setting)
 
         while True:
             while sum(lane.waiting for lane in self.lanes.values()) < setting.chunk:
@@ -300,12 +309,24 @@ class Engine:
             if not running:
                 return
             for ticket in max(self.lanes.values(), key=lambda lane: lane.load).step():
-                resume(ticket.owner, ticket.result)
+                if ticket.problems.looks.stop == ticket.asked.stop:
+                    resume(ticket.owner, ticket.result)
+                else:
+                    rest = range(ticket.problems.looks.stop, ticket.asked.stop)
+                    self._hand_in(ticket.problems.resumed(ticket.result).due(rest), ticket.owner, setting)
+
+    def _hand_in(self, problems: Problems, owner: int, setting: Setting) -> None:
+        """Let problems wait for slots; where they are many, their last looks wait for each other, and do without gradients."""
+        asked, last = problems.looks, problems.method.steps
+        if problems.enough is None and asked.start < last < asked.stop and len(problems) > setting.spare:
+            problems = problems.due(range(asked.start, last))
+        self._lane(problems, setting.chunk).queue.append(Ticket(problems, owner, asked))
 
     def _lane(self, problems: Problems, size: int) -> Lane:
         """The slots for problems of this kind."""
         objective, center = problems.objective, problems.ball.center
-        kind = (problems.method, objective.measure, objective.model, center.shape[1:], center.dtype, center.device, size)
+        space = (center.shape[1:], center.dtype, center.device, center.stride()[1:])
+        kind = (problems.method, is_last(problems), objective.measure, objective.model, space, size)
         if kind not in self.lanes:
             self.lanes[kind] = Lane(problems, size, *self._graphs(objective.model, size, center.is_cuda))
         return self.lanes[kind]

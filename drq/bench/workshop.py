@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from drq.bench.contestants import Contestant, Decide, contestants
+from drq.bench.contestants import Contestant, Decide, contestants, quickest
 from drq.bench.naive import Answer
 from drq.bench.settings import Settings
 from drq.bench.subject import Subject, load
@@ -58,9 +58,11 @@ class Workshop:
         return contestants(self.device)
 
     def images(self, contestant: Contestant) -> int:
-        """How many it is timed on: the compiled ones on a GPU on all, since they need many to fill it."""
-        few = self.settings.naive_images if contestant.naive else min(self.settings.images, 2 * self.settings.naive_images)
-        return self.settings.images if contestant.compiled or (self.device == "cpu" and not contestant.naive) else few
+        """How many it is timed on: on a GPU only the quickest on all, since they need many to fill it."""
+        if contestant.naive:
+            return self.settings.naive_images
+        slow = self.device == "cuda" and contestant.name not in {each.name for each in quickest(self.device)}
+        return min(self.settings.images, 2 * self.settings.naive_images) if slow else self.settings.images
 
     def samples(self, contestant: Contestant) -> int:
         """On how many of each condition its labels are compared."""
