@@ -137,11 +137,13 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
         gradients = torch.autograd.grad(logits.sum(), row, allow_unused=True) if logits.requires_grad else [None]
     remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
     require(gradients[0] is not None, "model", "let gradients reach its input", "an output detached from it", remedy)
-    with torch.enable_grad(), _stored(model) as stored_for_two:
-        model(torch.cat([row, row]))
-    grown = sum(stored_for_two.values()) - sum(stored.values())  # what is stored once a batch, such as rounded weights, cancels
+    row_bytes = sum(stored.values())
+    if isinstance(model, InPrecision) and model.dtype is not None:  # rounded weights are stored once a batch: they cancel
+        with torch.enable_grad(), _stored(model) as stored_for_two:
+            model(torch.cat([row, row]))
+        row_bytes = max(0, sum(stored_for_two.values()) - row_bytes)
     own_steps = 8 * (row.numel() + logits.numel()) * row.element_size()  # points, gradients, log-odds
-    return Facts(logits.shape[1], max(0, grown) + own_steps, layout)
+    return Facts(logits.shape[1], row_bytes + own_steps, layout)
 
 
 @contextmanager
