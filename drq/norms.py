@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ Bounds = tuple[float | Tensor, float | Tensor]
 
 class Norm(ABC):
     """A norm on vectors; ``Linf()``, ``L2()`` and ``L1()`` are the three there are."""
+
+    single: ClassVar[bool] = False  # whether a steepest step changes a single feature
 
     @abstractmethod
     def length(self, vector: Tensor) -> Tensor:
@@ -114,6 +117,8 @@ class L1(Norm):
     >>> L1().length(torch.tensor([[3.0, -4.0]]))
     tensor([7.])
     """
+
+    single = True
 
     def length(self, vector: Tensor) -> Tensor:
         return vector.flatten(1).abs().sum(1)
@@ -236,7 +241,8 @@ class Ball:
 
     def steepest_descent(self, point: Tensor, gradient: Tensor) -> Tensor:
         """The step of length 1 from ``point`` that lowers a function with this gradient most."""
-        return -self.norm.steepest(self.thaw(gradient), self.movable(point, gradient))
+        movable = self.movable(point, gradient) if self.norm.single else None
+        return -self.norm.steepest(self.thaw(gradient), movable)
 
     def movable(self, point: Tensor, gradient: Tensor) -> Tensor:
         """Which features can follow the gradient downhill: neither frozen nor at the edge of the box that it points to."""

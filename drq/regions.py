@@ -136,7 +136,7 @@ class Regions:
             enough = bar[here[due]] if first else None
             found = yield from self._least(samples, model, candidates[due], enough)
             values = candidates[due].table(found.value.detach(), values)
-            bar = values.topk(2).values[:, 1]
+            bar = values.topk(2).values[:, 1] - self.setting.near(samples.logits)
             parts.append((due, found))
         never = everything
         for due, _ in parts:
