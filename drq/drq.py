@@ -187,7 +187,7 @@ class DRQ(Wrapper):
         calibrated = self.radius if isinstance(self.radius, Calibrated) else Calibrated()
         settings = (self.alpha, self.explore, self.quantify, self.classes, self.explore_base, self.prune, points)
         regions = Regions(setting, calibrated, *settings)
-        pieces = setting.pieces(len(x), size=self.classes or setting.classes)
+        pieces = setting.blocks(len(x), self.classes or setting.classes)
         blocks = carried_out(regions.search(x[rows], None if radius is None else radius[rows]) for rows in pieces)
         if setting.rounding:  # all of them first, so that the near ties of all are searched together
             blocks = carried_out([regions.settle(block) for block in blocks])

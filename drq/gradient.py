@@ -92,7 +92,7 @@ class Gradient(Search):
         else:
             direction = ball.steepest_descent(state.point, gradient)
         length = per_row(self.step * ball.radius / self.steps, direction)
-        return Look(score, gradient, self._passes_a_step), State(ball.project(state.point + length * direction))
+        return Look(score, gradient, self._passes_a_step), State(ball.project(torch.addcmul(state.point, length, direction)))
 
     @property
     def in_step(self) -> bool:

@@ -34,6 +34,7 @@ class Setting:
     frozen: Tensor | None
     classes: int
     chunk: int
+    together: int = 1  # chunks of rows that a block of samples may have: their points are small beside what a pass stores
     spare: int = 0  # so many rows take no longer than one
 
     def ball(self, center: Tensor, radius: Tensor) -> Ball:
@@ -72,8 +73,15 @@ class Setting:
 
     def pieces(self, count: int, size: int = 1) -> list[slice]:
         """Slices that make up ``count`` items of ``size`` rows each, no more rows in one than fit; one empty slice for none."""
-        stride = max(1, self.chunk // size)
-        return [slice(first, min(first + stride, count)) for first in range(0, max(count, 1), stride)]
+        return _slices(count, max(1, self.chunk // size))
+
+    def blocks(self, samples: int, classes: int) -> list[slice]:
+        """Slices that make up so many samples, each searched for so many classes."""
+        return _slices(samples, max(1, self.together * self.chunk // classes))
+
+
+def _slices(count: int, stride: int) -> list[slice]:
+    return [slice(first, min(first + stride, count)) for first in range(0, max(count, 1), stride)]
 
 
 def prepare(
@@ -100,7 +108,8 @@ def prepare(
     rounding = 0.0 if dtype is None else torch.finfo(dtype).eps
     chunk = chunk or rows_that_fit(facts, x.device)
     quick = InPrecision(model, dtype)
-    setting = Setting(quick, quick, exact, rounding, _best(facts, x, None), norm, bounds, frozen, facts.classes, chunk)
+    layout, together = _best(facts, x, None), min(8, max(1, facts.row_bytes // facts.point_bytes))
+    setting = Setting(quick, quick, exact, rounding, layout, norm, bounds, frozen, facts.classes, chunk, together)
     return x.contiguous(memory_format=_best(facts, x, dtype)), setting
 
 
@@ -115,6 +124,7 @@ class Facts(NamedTuple):
 
     classes: int
     row_bytes: int  # stored between the forward and the backward pass of a row
+    point_bytes: int  # of the points, gradients and log-odds that a search holds for a row
     layout: torch.memory_format  # channels last where it may have it so
 
 
@@ -142,8 +152,8 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
         with torch.enable_grad(), _stored(model) as stored_for_two:
             model(torch.cat([row, row]))
         row_bytes = max(0, sum(stored_for_two.values()) - row_bytes)
-    own_steps = 8 * (row.numel() + logits.numel()) * row.element_size()  # points, gradients, log-odds
-    return Facts(logits.shape[1], row_bytes + own_steps, layout)
+    point_bytes = 8 * (row.numel() + logits.numel()) * row.element_size()
+    return Facts(logits.shape[1], row_bytes + point_bytes, point_bytes, layout)
 
 
 @contextmanager

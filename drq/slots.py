@@ -269,7 +269,7 @@ class Engine:
         assert self.exact is not None
         chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))
         spare = BATCHES[0] if on_gpu else 0  # graphs of the smallest batch take as long with fewer rows
-        return replace(setting, searched=self.model, exact=self.exact, chunk=chunk, spare=spare)
+        return replace(setting, searched=self.model, exact=self.exact, chunk=chunk, together=1, spare=spare)
 
     def drive(self, procedures: Iterable[Procedure[T]], setting: Setting) -> Iterator[T]:
         """What the procedures end with, in their order."""
