@@ -72,26 +72,13 @@ class Subset(Wrapper):
 
 
 class InPrecision(Wrapper):
-    """The model under autocast to ``dtype`` (as it is when None); its output comes back in the precision of its input.
-
-    In float16, whose smallest number is 6e-8, gradients inside the model are kept :data:`RAISED` times as large.
-    """
-
-    RAISED = 128.0
+    """The model under autocast to ``dtype`` (as it is when None); its output comes back in the precision of its input."""
 
     def __init__(self, model: nn.Module | Model, dtype: torch.dtype | None) -> None:
         super().__init__(model)
         self.dtype = dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        factor = self.RAISED if self.dtype == torch.float16 else 1.0
         with nullcontext() if self.dtype is None else torch.autocast(x.device.type, self.dtype):
-            output = self.model(_with_gradient_times(x, 1 / factor))
-        return _with_gradient_times(output.to(x.dtype), factor) if isinstance(output, Tensor) else output
-
-
-def _with_gradient_times(tensor: Tensor, factor: float) -> Tensor:
-    """The same values, to the last bit; what is passed back through them is multiplied by a power of 2."""
-    if factor == 1 or not tensor.requires_grad:
-        return tensor
-    return tensor.detach() + (tensor - tensor.detach()) * factor
+            output = self.model(x)
+        return output.to(x.dtype) if isinstance(output, Tensor) else output

@@ -37,7 +37,10 @@ class Calibrated:
         """To find the nearest confident point of another class; its ``merit`` is the radius, infinite where there is none."""
         label = logits.argmax(1)
         if self.confidence is None:
-            objective = elsewhere_at(setting.searched, label, log_odds(logits, label))
+            own = log_odds(logits, label)
+            rounding = 64 * torch.finfo(own.dtype).eps * (1 + own.abs()) + setting.near(logits)
+            own = own - rounding  # so that x itself is above it in any batch: on the edge, rounding would choose its slope
+            objective = elsewhere_at(setting.searched, label, own)
         else:
             objective = confident_elsewhere(setting.searched, label, self.confidence)
         unlimited = setting.ball(x, torch.full_like(logits[:, 0], torch.inf))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -24,7 +24,7 @@ class Compiled:
 
     def __init__(self, model: Model, dtype: torch.dtype | None) -> None:
         self.model, self.dtype = model, dtype
-        self._shared = [each.data_ptr() for each in _memory(model)]
+        self._shared = _places(model)
         self._call: Callable[[Tensor], Tensor] = torch.compile(InPrecision(_twin(model), dtype).forward)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -39,11 +39,18 @@ class Compiled:
     def follows(self, model: Model, dtype: torch.dtype | None) -> bool:
         """Whether it still is that model: the same object, with its weights where they were."""
         same = self.model is model and self.dtype == dtype
-        return same and self._shared == [each.data_ptr() for each in _memory(model)]
+        return same and self._shared == _places(model)
+
+    @property
+    def holds_tensors(self) -> bool:
+        """Whether its weights are known; those of a function, say, are not."""
+        return bool(self._shared)
 
 
-def _memory(model: Model) -> Iterator[Tensor]:
-    return chain(model.parameters(), model.buffers()) if isinstance(model, nn.Module) else iter(())
+def _places(model: Model) -> list[object]:
+    """Where the weights are, and how they lie there."""
+    tensors = chain(model.parameters(), model.buffers()) if isinstance(model, nn.Module) else ()
+    return [(each.data_ptr(), each.shape, each.stride(), each.dtype, each.device) for each in tensors]
 
 
 def _twin(model: Model) -> Model:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+import math
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Any, Literal
 
 import torch
@@ -32,7 +33,7 @@ from drq.regions import Procedure, Regions, one_by_one
 from drq.scores import log_robustness
 from drq.search import Search, check_steps
 from drq.setting import Facts, Setting, prepare
-from drq.slots import Engine
+from drq.slots import MOST_BLOCKS, Engine
 
 logger = logging.getLogger("drq")
 
@@ -156,8 +157,8 @@ class DRQ(Wrapper):
 
     def decide(self, x: Tensor) -> Decision:
         """Calibrate, explore, quantify and decide for every sample of ``x`` (N, ...)."""
-        with torch.inference_mode(False), torch.no_grad():
-            parts = [conclude(block, self.keep_points) for _, block in self._blocks(x, self.keep_points)]
+        with torch.inference_mode(False), torch.no_grad(), closing(self._blocks(x, self.keep_points)) as blocks:
+            parts = [conclude(block, self.keep_points) for _, block in blocks]
         return parts[0].joined(parts[1:])
 
     def forward(self, x: Tensor) -> Tensor:
@@ -168,10 +169,14 @@ class DRQ(Wrapper):
         whichever is lower.
         """
         differentiated = torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad
-        with torch.inference_mode(False), torch.set_grad_enabled(differentiated):
-            return torch.cat([log_robustness(setting, block, len(x)) for setting, block in self._blocks(x, differentiated)])
+        with (
+            torch.inference_mode(False),
+            torch.set_grad_enabled(differentiated),
+            closing(self._blocks(x, differentiated)) as blocks,
+        ):
+            return torch.cat([log_robustness(setting, block, len(x)) for setting, block in blocks])
 
-    def _blocks(self, x: Tensor, points: bool) -> Iterator[tuple[Setting, Block]]:
+    def _blocks(self, x: Tensor, points: bool) -> Generator[tuple[Setting, Block]]:
         """Check the batch, then search it block by block; ``points`` tells whether what was found is wanted itself."""
         dtype = PRECISIONS[self.precision]
         x, setting = prepare(self.model, x, self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts)
@@ -180,17 +185,20 @@ class DRQ(Wrapper):
         radius = None if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)
         self._log_cost(len(x) * self.most_passes(setting.classes))
 
-        carried_out: Callable[[Iterable[Procedure[Block]]], Iterator[Block]] = partial(one_by_one, solve=setting.solve)
-        if self.compile_model and not x.requires_grad:
+        compiled = self.compile_model and not x.requires_grad
+        if compiled:
             setting = self._engine.prepare(setting, self.chunk, x.is_cuda)
-            carried_out = partial(self._engine.drive, setting=setting)
+
+        def carried_out(procedures: Iterable[Procedure[Block]], most: float = MOST_BLOCKS) -> Iterator[Block]:
+            return self._engine.drive(procedures, setting, most) if compiled else one_by_one(procedures, setting.solve)
+
         calibrated = self.radius if isinstance(self.radius, Calibrated) else Calibrated()
         settings = (self.alpha, self.explore, self.quantify, self.classes, self.explore_base, self.prune, points)
         regions = Regions(setting, calibrated, *settings)
         pieces = setting.blocks(len(x), self.classes or setting.classes)
         blocks = carried_out(regions.search(x[rows], None if radius is None else radius[rows]) for rows in pieces)
         if setting.rounding:  # all of them first, so that the near ties of all are searched together
-            blocks = carried_out([regions.settle(block) for block in blocks])
+            blocks = carried_out([regions.settle(block) for block in blocks], most=math.inf)
         for block in blocks:
             yield setting, block
 

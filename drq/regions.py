@@ -102,7 +102,8 @@ class Regions:
         self, samples: _Samples, model: Model, sample: Tensor, label: Tensor, prune: str
     ) -> Procedure[tuple[Candidates, Tensor]]:
         """The most confident point of every class that was reached, and the classes (N, C) that a race dropped."""
-        at_x = (label == samples.logits.argmax(1)[sample]) & (not self.explore_base)
+        is_base = label == samples.logits.argmax(1)[sample]
+        at_x = is_base & (not self.explore_base)
         ball = self.setting.ball(samples.x[sample], torch.where(at_x, 0, samples.radius[sample]))
         problems = Problems.new(self.explore, toward(model, label), ball)  # Eq. 2 and 4
         if prune == "race":
@@ -112,7 +113,9 @@ class Regions:
             finished = torch.ones_like(label, dtype=torch.bool)
         samples.spent.add(sample, found)
         dropped = torch.zeros_like(samples.logits, dtype=torch.bool).index_put((sample, label), ~finished)
-        return Candidates(sample, label, found.point, -found.value.detach())[found.admitted & finished], dropped
+        # The base label is reached at x itself, even where the searched model, rounding, says otherwise.
+        odds = torch.where(found.admitted, -found.value.detach(), log_odds(samples.logits)[sample, label])
+        return Candidates(sample, label, found.point, odds)[(found.admitted | is_base) & finished], dropped
 
     def _quantified(self, samples: _Samples, model: Model, candidates: Candidates) -> Procedure[tuple[Found, Tensor]]:
         """The least confident point around every candidate, and whether it is known rather than pruned.

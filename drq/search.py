@@ -201,7 +201,10 @@ def advance(method: Search, objective: Objective, ball: Ball, going: Going, coun
         look, ahead = Look(objective(state.point), None, 1), state
     else:
         look, ahead = method.move(objective, ball, state, found, count)
-    return Going(ahead, _remember(found, look, method.merit(look.score, state.point, ball), state.point))
+    known = _remember(found, look, method.merit(look.score, state.point, ball), state.point)
+    if isinstance(count, Tensor):  # rows that are at their last look do not move: a slope of zero stops nothing
+        known = replace(known, stalled=torch.where(count < method.steps, known.stalled, found.stalled))
+    return Going(ahead, known)
 
 
 def _attached(ball: Ball) -> bool:
@@ -219,7 +222,7 @@ def _remember(found: Found, look: Look, merit: Tensor, point: Tensor) -> Found:
         merit=torch.where(better, merit.detach(), found.merit),
         passes=found.passes + look.passes,
         stalled=found.stalled + stalled,
-        lowest=torch.minimum(found.lowest, look.score.value.detach()),
+        lowest=torch.fmin(found.lowest, look.score.value.detach()),  # not a number is not low
     )
 
 

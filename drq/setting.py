@@ -105,9 +105,10 @@ def prepare(
     _check_mode(exact)
     if known is not None:
         known[kind] = facts
-    rounding = 0.0 if dtype is None else torch.finfo(dtype).eps
-    chunk = chunk or rows_that_fit(facts, x.device)
     quick = InPrecision(model, dtype)
+    exact = exact if facts.full else quick
+    rounding = 0.0 if dtype is None or not facts.full else torch.finfo(dtype).eps
+    chunk = chunk or rows_that_fit(facts, x.device)
     layout, together = _best(facts, x, None), min(8, max(1, facts.row_bytes // facts.point_bytes))
     setting = Setting(quick, quick, exact, rounding, layout, norm, bounds, frozen, facts.classes, chunk, together)
     return x.contiguous(memory_format=_best(facts, x, dtype)), setting
@@ -126,6 +127,7 @@ class Facts(NamedTuple):
     row_bytes: int  # stored between the forward and the backward pass of a row
     point_bytes: int  # of the points, gradients and log-odds that a search holds for a row
     layout: torch.memory_format  # channels last where it may have it so
+    full: bool  # whether it also runs in the precision of its input
 
 
 def examine(model: nn.Module, x: Tensor) -> Facts:
@@ -153,7 +155,19 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
             model(torch.cat([row, row]))
         row_bytes = max(0, sum(stored_for_two.values()) - row_bytes)
     point_bytes = 8 * (row.numel() + logits.numel()) * row.element_size()
-    return Facts(logits.shape[1], row_bytes + point_bytes, point_bytes, layout)
+    return Facts(logits.shape[1], row_bytes + point_bytes, point_bytes, layout, _runs_in_full(model, row.detach()))
+
+
+def _runs_in_full(model: nn.Module, row: Tensor) -> bool:
+    """Whether the model takes inputs outside autocast, which one with weights in half precision does not."""
+    if not isinstance(model, InPrecision) or model.dtype is None:
+        return True
+    try:
+        with torch.no_grad():
+            InPrecision(model.model, None)(row)
+    except RuntimeError:
+        return False
+    return True
 
 
 @contextmanager

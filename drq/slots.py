@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count as numbers
 from threading import Lock
@@ -34,10 +35,12 @@ Places = npt.NDArray[np.int64]
 
 logger = logging.getLogger("drq")
 
+MOST_BLOCKS = 6  # under way at a time, which bounds memory and keeps the slots taken
 MOST_SLOTS = 4096  # more do not make a GPU faster
 BATCHES = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072)  # for few images, and for the end of a call
 FEW = 64  # fewer than this share of the slots, and they leave together with later ones
 TICKET, ROW, LEFT, MAY_LEAVE = range(4)
+RECORDING = Lock()  # a process records one CUDA graph at a time
 
 
 @dataclass(frozen=True)
@@ -125,10 +128,14 @@ class Lane:
     @property
     def load(self) -> int:
         """Problems in slots and in the queue."""
-        return self.live + self.waiting
+        return int((self.slots[:, TICKET] > 0).sum()) + self.waiting
 
     def step(self) -> list[Ticket]:
         """Fill free slots, take one look in all that are taken, and return the tickets that are solved."""
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
+            return self._step()
+
+    def _step(self) -> list[Ticket]:
         self._fill()
         self._look(self._batch())
         taken = self.slots[: self.live]
@@ -186,7 +193,7 @@ class Lane:
                 self._advance(batch)
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+        with RECORDING, torch.cuda.graph(graph, pool=self.pool, stream=aside, capture_error_mode="thread_local"):
             self._advance(batch)
         for now, then in zip(held.tensors(), before.tensors(), strict=True):
             now.copy_(then)
@@ -263,24 +270,27 @@ class Engine:
         """The setting with the compiled model, and with as many rows as there are slots."""
         eager = setting.model
         assert isinstance(eager, InPrecision)
-        if self.model is None or not self.model.follows(eager.model, eager.dtype):
-            logger.warning("drq: the model is compiled for this and later calls of any batch size, which takes up to a minute")
-            self.lanes, self.model, self.exact = {}, Compiled(eager.model, eager.dtype), InPrecision(eager.model, None)
+        with self.lock:  # another thread may be at work on the lanes
+            if self.model is None or not self.model.follows(eager.model, eager.dtype):
+                logger.warning(
+                    "drq: the model is compiled for this and later calls of any batch size, which takes up to a minute"
+                )
+                self.lanes, self.model, self.exact = {}, Compiled(eager.model, eager.dtype), InPrecision(eager.model, None)
         assert self.exact is not None
         chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))
         spare = BATCHES[0] if on_gpu else 0  # graphs of the smallest batch take as long with fewer rows
         return replace(setting, searched=self.model, exact=self.exact, chunk=chunk, together=1, spare=spare)
 
-    def drive(self, procedures: Iterable[Procedure[T]], setting: Setting) -> Iterator[T]:
-        """What the procedures end with, in their order."""
+    def drive(self, procedures: Iterable[Procedure[T]], setting: Setting, most: float = MOST_BLOCKS) -> Iterator[T]:
+        """What the procedures end with, in their order; ``most`` of them are under way at a time."""
         with self.lock:
             try:
-                yield from self._drive(enumerate(procedures), setting)
+                yield from self._drive(enumerate(procedures), setting, most)
             finally:
                 for lane in self.lanes.values():
                     lane.clear()
 
-    def _drive(self, numbered: Iterator[tuple[int, Procedure[T]]], setting: Setting) -> Iterator[T]:
+    def _drive(self, numbered: Iterator[tuple[int, Procedure[T]]], setting: Setting, most: float) -> Iterator[T]:
         running: dict[int, Procedure[T]] = {}
         ended: dict[int, T] = {}
         upcoming = 0
@@ -298,7 +308,7 @@ class Engine:
                 self._hand_in(problems, owner, setting)
 
         while True:
-            while sum(lane.waiting for lane in self.lanes.values()) < setting.chunk:
+            while len(running) < most and sum(lane.waiting for lane in self.lanes.values()) < setting.chunk:
                 if (started := next(numbered, None)) is None:
                     break
                 running[started[0]] = started[1]
@@ -308,7 +318,9 @@ class Engine:
                 upcoming += 1
             if not running:
                 return
-            for ticket in max(self.lanes.values(), key=lambda lane: lane.load).step():
+            fullest = max(self.lanes.values(), key=lambda lane: lane.load)
+            assert fullest.load, "a problem was lost"
+            for ticket in fullest.step():
                 if ticket.problems.looks.stop == ticket.asked.stop:
                     resume(ticket.owner, ticket.result)
                 else:
@@ -320,25 +332,35 @@ class Engine:
         asked, last = problems.looks, problems.method.steps
         if problems.enough is None and asked.start < last < asked.stop and len(problems) > setting.spare:
             problems = problems.due(range(asked.start, last))
-        self._lane(problems, setting.chunk).queue.append(Ticket(problems, owner, asked))
+        self._lane(problems, setting).queue.append(Ticket(problems, owner, asked))
 
-    def _lane(self, problems: Problems, size: int) -> Lane:
-        """The slots for problems of this kind."""
+    def _lane(self, problems: Problems, setting: Setting) -> Lane:
+        """The slots for problems of this kind; whatever a recorded graph would not see change is part of the kind."""
+        size = setting.chunk
         objective, center = problems.objective, problems.ball.center
-        space = (center.shape[1:], center.dtype, center.device, center.stride()[1:])
-        kind = (problems.method, is_last(problems), objective.measure, objective.model, space, size)
+        bounds = tuple(id(each) if isinstance(each, Tensor) else each for each in setting.bounds or ())
+        space = (center.shape[1:], center.dtype, center.device, center.stride()[1:], setting.norm, bounds, id(setting.frozen))
+        kind = (problems.method, is_last(problems), objective.measure, objective.model, space, size, _flags())
         if kind not in self.lanes:
             self.lanes[kind] = Lane(problems, size, *self._graphs(objective.model, size, center.is_cuda))
         return self.lanes[kind]
 
     def _graphs(self, model: Model, size: int, on_gpu: bool) -> tuple[list[int], Any]:
         """The batches for which there are CUDA graphs, and their memory."""
-        if not on_gpu:
+        fixed = self.model is not None and self.model.holds_tensors  # else weights may move without being seen to
+        if not on_gpu or not fixed:
             return [], None
         pool = next((lane.pool for lane in self.lanes.values()), None) or torch.cuda.graph_pool_handle()
         if model is self.exact:  # full precision is slow enough to launch larger batches one by one, without empty slots
             return [each for each in BATCHES if each < min(size, 100)], pool
         return [each for each in BATCHES if each < size] + [size], pool
+
+
+def _flags() -> tuple[object, ...]:
+    """What of PyTorch's state changes the kernels that run."""
+    backends = torch.backends
+    tf32 = backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32
+    return torch.is_autocast_enabled(), *tf32, backends.cudnn.deterministic
 
 
 def _power_of_2(most: int) -> int:
