@@ -118,26 +118,30 @@ class Regions:
         return Candidates(sample, label, found.point, odds)[(found.admitted | is_base) & finished], dropped
 
     def _quantified(self, samples: _Samples, model: Model, candidates: Candidates) -> Procedure[tuple[Found, Tensor]]:
-        """The least confident point around every candidate, and whether it is known rather than pruned.
+        """The least confident point around every candidate, and whether its search was finished rather than pruned.
 
         Candidates are searched in the order of their explored confidence, first two of a sample, then two, four, eight, ...: what
-        is, or falls, below the second best so far can neither win nor come second. In the end only what won, came second or is
-        level with that counts as known, so that the answer does not depend on the order.
+        is, or falls, below the second best so far can neither win nor come second. Where so few rows take no longer than fewer,
+        all are searched at once, and the same ones count as finished.
         """
         everything = torch.ones_like(candidates.label, dtype=torch.bool)
+        at_once = None
+        if self.prune == "none" or len(everything) <= self.setting.spare:
+            at_once = yield from self._least(samples, model, candidates)
         if self.prune == "none":
-            return (yield from self._least(samples, model, candidates)), everything
+            assert at_once is not None
+            return at_once, everything
         unknown = torch.full_like(samples.logits, -torch.inf)
-        rank = candidates.ranks(unknown)
-        values, bar = unknown, unknown[:, 0]
+        rank, here = candidates.ranks(unknown), candidates.sample
+        values, bar, finished = unknown, unknown[:, 0], ~everything
         parts: list[tuple[Tensor, Found]] = []
-        for first, last in self._rounds(len(candidates.label), unknown.shape[1]):
-            here = candidates.sample
+        for first, last in _rounds(unknown.shape[1]):
             due = ((rank >= first) & (rank < last) & (candidates.log_odds >= bar[here])).nonzero()[:, 0]
             if not len(due):
                 break
             enough = bar[here[due]] if first else None
-            found = yield from self._least(samples, model, candidates[due], enough)
+            found = at_once[due] if at_once is not None else (yield from self._least(samples, model, candidates[due], enough))
+            finished = finished.index_put((due,), found.value >= bar[here[due]])
             values = candidates[due].table(found.value.detach(), values)
             bar = values.topk(2).values[:, 1] - self.setting.near(samples.logits)
             parts.append((due, found))
@@ -145,17 +149,7 @@ class Regions:
         for due, _ in parts:
             never = never.index_fill(0, due, False)
         parts.append((never.nonzero()[:, 0], Found.nothing(candidates.point[never])))
-        found = in_order(*zip(*parts, strict=True))
-        return found, ~never & (found.value >= bar[candidates.sample])
-
-    def _rounds(self, rows: int, classes: int) -> list[tuple[int, int]]:
-        """Ranks of explored confidence that are searched together: all, where so few rows take no longer than fewer."""
-        if rows <= self.setting.spare:
-            return [(0, classes)]
-        ends = [0, 2]
-        while ends[-1] < classes:
-            ends.append(2 * ends[-1])
-        return list(pairwise(ends))
+        return in_order(*zip(*parts, strict=True)), finished
 
     def _least(self, samples: _Samples, model: Model, candidates: Candidates, enough: Tensor | None = None) -> Procedure[Found]:
         ball = self.setting.ball(candidates.point, self.alpha * samples.radius[candidates.sample])
@@ -163,6 +157,14 @@ class Regions:
         samples.spent.add(candidates.sample, found)
         # The start was scored before, perhaps in another batch: rounding must not lift robustness above that.
         return replace(found, value=torch.minimum(found.value, candidates.log_odds))
+
+
+def _rounds(classes: int) -> list[tuple[int, int]]:
+    """Ranks of explored confidence that are quantified together."""
+    ends = [0, 2]
+    while ends[-1] < classes:
+        ends.append(2 * ends[-1])
+    return list(pairwise(ends))
 
 
 @dataclass

@@ -344,5 +344,4 @@ def test_the_standard_team_keeps_its_word_on_digits(digits: Digits) -> None:
     print(threats.RedTeam("linf", RADIUS).summary(standing))
     assert standing.passes.max() <= 30_000
     assert torch.equal(standing.fooled, robust.decide(standing.x).label != y)
-    # Of 16 samples the team may miss two: it chooses rivals by what the defence tells of losers, which are bounds.
-    assert standing.fooled.sum() >= standing.static_fooled.sum() - 2
+    assert standing.fooled.sum() >= standing.static_fooled.sum() - 1
