@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from drq.norms import Ball
-from drq.objectives import Objective
 from drq.rows import per_row
-from drq.search import Count, Found, Look, Search, State, check_steps, slope
+from drq.search import Count, Found, Look, Search, State, check_steps
 
 
 @dataclass(frozen=True)
@@ -73,11 +72,11 @@ class AutoStep(Search):
         gains, halved = torch.zeros_like(unseen), torch.ones_like(unseen, dtype=torch.bool)
         return Progress(point, point, 2 * ball.radius, unseen, point, unmoved, unseen, unseen, gains, halved)
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
+    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
         assert isinstance(state, Progress)
-        score, gradient = slope(objective, state.point)
-        here = _remember(state, score.value, gradient)
-        base, slope_there = state.point, gradient
+        assert look.gradient is not None
+        here = _remember(state, look.score.value, look.gradient)
+        base, slope_there = state.point, look.gradient
         window = self._window(count, like=here.gains)
         due = window > 0
         halve = due & ((here.gains < self.enough_gains * window) | (~here.halved & (here.milestone <= here.best_value)))
@@ -92,7 +91,7 @@ class AutoStep(Search):
         ahead = ball.project(base + per_row(here.length, base) * ball.steepest_descent(base, slope_there))
         carried = ball.project(base + (1 - self.momentum) * (ahead - base) + self.momentum * (base - state.previous))
         first = state.value == torch.inf  # nothing was seen before: there is no movement to carry on
-        return Look(score, gradient, 1), replace(here, point=_where(first, ahead, carried), previous=base)
+        return replace(here, point=_where(first, ahead, carried), previous=base)
 
     def _window(self, count: Count, like: Tensor) -> Tensor:
         """How many steps the review after ``count`` steps looks back, 0 where none is due."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from drq.norms import Ball, unit_length
 from drq.objectives import Objective, Score
 from drq.rows import per_row
-from drq.search import Count, Found, Look, Search, State, check_steps
+from drq.search import Count, Found, Look, Search, State, check_steps, scored
 from drq.seeds import generator
 
 
@@ -59,10 +59,12 @@ class Square(Queries):
 
     halvings = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10 000 queries: when squares get half as large
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
+    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
+        return scored(objective, state)
+
+    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
         assert isinstance(count, int)
-        score = objective(state.point)
-        best = torch.where(per_row(score.value < found.value, state.point), state.point, found.point)
+        best = torch.where(per_row(look.score.value < found.value, state.point), state.point, found.point)
         draws, features = generator(self.seed, count), best.shape[1:]
         where = torch.ones(features, dtype=torch.bool) if count == 0 else self._patch(features, count, draws)
         shape = (*features[:-2], 1, features[-1] if count == 0 else 1) if len(features) > 1 else features
@@ -70,7 +72,7 @@ class Square(Queries):
         where, signs = where.to(best.device), signs.to(best)
         block = unit_length(torch.where(where, signs, 0)[None], ball.norm) * per_row(ball.radius, best)
         proposal = torch.where(where, block, best - ball.center)
-        return Look(score, None, 1), State(ball.project(ball.center + proposal))
+        return State(ball.project(ball.center + proposal))
 
     def _patch(self, features: torch.Size, count: int, draws: torch.Generator) -> Tensor:
         """Which features change at this step, as a mask."""
@@ -129,10 +131,12 @@ class RayS(Queries):
         state = _Ray(point, ahead, widest, ahead, torch.zeros_like(widest), unknown, widest, torch.zeros_like(widest).long())
         return replace(state, point=_along(ball, state))
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
+    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
+        return scored(objective, state)
+
+    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
         assert isinstance(state, _Ray)
-        score = objective(state.point)
-        changed, probing = score.admitted, state.high == torch.inf
+        changed, probing = look.score.admitted, state.high == torch.inf
         low = torch.where(changed | probing, state.low, state.asked)
         high = torch.where(changed, state.asked, state.high)
         kept = high - low <= self.tolerance * ball.radius
@@ -144,7 +148,7 @@ class RayS(Queries):
         trial = torch.where(per_row(over, direction), _flipped(direction, turn), state.trial)
         low, high = torch.where(over, 0, low), torch.where(over, torch.inf, high)
         ahead = _Ray(state.point, direction, radius, trial, low, high, torch.where(over, radius, (low + high) / 2), turn)
-        return Look(score, None, 1), replace(ahead, point=_along(ball, ahead))
+        return replace(ahead, point=_along(ball, ahead))
 
 
 def _along(ball: Ball, ray: _Ray) -> Tensor:

@@ -13,7 +13,7 @@ from drq.errors import require
 from drq.norms import Ball, unit_length
 from drq.objectives import Objective
 from drq.rows import per_row
-from drq.search import Count, Found, Look, Search, State, check_steps, slope
+from drq.search import Count, Found, Look, Search, State, check_steps, scored, slope
 from drq.seeds import generator
 
 
@@ -81,18 +81,21 @@ class Gradient(Search):
     def shortened(self, steps: int) -> Self:
         return replace(self, steps=min(steps, self.steps))
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
+    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
         if self.smooth is None:
-            score, gradient = slope(objective, state.point)
-        else:
-            assert isinstance(count, int)
-            score, gradient = objective(state.point), self.smooth.gradient(objective, ball, state.point, count)
+            return super().look(objective, ball, state, count)
+        assert isinstance(count, int)
+        score = objective(state.point)
+        return Look(score, self.smooth.gradient(objective, ball, state.point, count), self._passes_a_step)
+
+    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
+        assert look.gradient is not None
         if self.direction == "raw":
-            direction = -unit_length(ball.thaw(gradient), ball.norm)
+            direction = -unit_length(ball.thaw(look.gradient), ball.norm)
         else:
-            direction = ball.steepest_descent(state.point, gradient)
+            direction = ball.steepest_descent(state.point, look.gradient)
         length = per_row(self.step * ball.radius / self.steps, direction)
-        return Look(score, gradient, self._passes_a_step), State(ball.project(torch.addcmul(state.point, length, direction)))
+        return State(ball.project(torch.addcmul(state.point, length, direction)))
 
     @property
     def in_step(self) -> bool:
@@ -133,6 +136,9 @@ class Random(Search):
     def shortened(self, steps: int) -> Self:
         return replace(self, samples=min(steps, self.samples))
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
+    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
+        return scored(objective, state)
+
+    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
         assert isinstance(count, int)
-        return Look(objective(state.point), None, 1), State(ball.sample(generator(self.seed, count)))
+        return State(ball.sample(generator(self.seed, count)))

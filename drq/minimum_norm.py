@@ -48,10 +48,14 @@ class MinimumNorm(Search):
     def merit(self, score: Score, point: Tensor, ball: Ball) -> Tensor:
         return ball.norm.length(point - ball.center)
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
-        assert isinstance(state, _Sized)
+    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
         score, gradient = slope(objective, state.point)
-        gradient = torch.where(ball.movable(state.point, gradient), gradient, 0)
+        return Look(score, torch.where(ball.movable(state.point, gradient), gradient, 0), passes=1)
+
+    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
+        assert isinstance(state, _Sized)
+        assert look.gradient is not None
+        score, gradient = look.score, look.gradient
         perturbation = state.point - ball.center
         distance = ball.norm.length(perturbation)
         best = torch.where(score.admitted, torch.minimum(found.merit, distance), found.merit)
@@ -73,7 +77,7 @@ class MinimumNorm(Search):
         lost = (best == torch.inf) & (2 * progress >= 1)
         radius, length = torch.where(lost, torch.inf, radius), torch.where(lost, (1 + 1e-6) * ahead, length)
         point = replace(ball, radius=radius).project(state.point - per_row(length, gradient) * unit_length(gradient, euclidean))
-        return Look(score, gradient, passes=1), _Sized(point, radius, state.limit)
+        return _Sized(point, radius, state.limit)
 
 
 def _first_order(value: Tensor, slope_length: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ independent problems, so results never depend on what else is in the batch; inde
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
@@ -88,9 +89,13 @@ class Search(ABC):
         """The same method with at most so many steps, where it knows how: cheaper, and close enough for an attacker."""
         return self
 
+    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
+        """Look at the present points: their scores and slopes, unless a method makes do without slopes, or wants more."""
+        return Look(*slope(objective, state.point), passes=1)
+
     @abstractmethod
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
-        """Look at the present points and move on; ``found`` is the best before them, ``count`` the steps done."""
+    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
+        """Move on from what was seen; ``found`` is the best before that, ``count`` the steps done."""
 
     @property
     def in_step(self) -> bool:
@@ -194,17 +199,35 @@ def solve(problems: Problems) -> Going:
     return going
 
 
-def advance(method: Search, objective: Objective, ball: Ball, going: Going, count: Count) -> Going:
-    """Look at the present points, remember the best, and move on; the point after the last step is only scored."""
-    state, found = going.state, going.found
+def advance(method: Search, objective: Objective, ball: Ball, going: Going, count: Count, then: Follow | None = None) -> Going:
+    """Look at the present points, remember the best, and move on; the point after the last step is only scored.
+
+    ``then`` may be a compiled :func:`follow`.
+    """
     if isinstance(count, int) and count == method.steps:
-        look, ahead = Look(objective(state.point), None, 1), state
+        look = scored(objective, going.state)
     else:
-        look, ahead = method.move(objective, ball, state, found, count)
+        look = method.look(objective, ball, going.state, count)
+    return (then or follow)(method, look, ball, going, count)
+
+
+def follow(method: Search, look: Look, ball: Ball, going: Going, count: Count) -> Going:
+    """What comes of a look, which the model has no part in."""
+    state, found = going.state, going.found
     known = _remember(found, look, method.merit(look.score, state.point, ball), state.point)
     if isinstance(count, Tensor):  # rows that are at their last look do not move: a slope of zero stops nothing
         known = replace(known, stalled=torch.where(count < method.steps, known.stalled, found.stalled))
-    return Going(ahead, known)
+    elif count == method.steps:
+        return Going(state, known)
+    return Going(method.move(look, ball, state, found, count), known)
+
+
+Follow = Callable[[Search, Look, Ball, Going, Count], Going]
+
+
+def scored(objective: Objective, state: State) -> Look:
+    """A look without slopes."""
+    return Look(objective(state.point), None, passes=1)
 
 
 def _attached(ball: Ball) -> bool:

@@ -17,7 +17,8 @@ from drq.norms import Ball, Bounds, Norm
 from drq.objectives import Model
 from drq.search import Going, Problems, solve
 
-ULPS = 8  # of the largest logit: how far rounding in a lower precision moves log-odds, as measured for docs/speed.md
+# How far searching in a lower precision moves log-odds, in rounding errors of the largest logit; measured, see docs/speed.md.
+MOVED = {torch.float16: 20, torch.bfloat16: 8}
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,9 @@ class Setting:
     model: Model  # in the precision in which it is searched
     searched: Model  # the same, compiled where it is
     exact: Model  # in the precision of its input
-    rounding: float  # of the former two, relative to 1; 0 where there is none
-    exact_layout: torch.memory_format  # order in memory with which the latter is fast
+    rounding: float  # how far searching with the former two moves log-odds, relative to the largest logit; 0 for not at all
+    layout: torch.memory_format  # order in memory with which points are searched
+    exact_layout: torch.memory_format  # and with which the model in the precision of its input is fast
     norm: Norm
     bounds: Bounds | None
     frozen: Tensor | None
@@ -69,7 +71,7 @@ class Setting:
 
     def near(self, logits: Tensor) -> Tensor:
         """(N,) how far apart log-odds may be that rounding cannot tell apart."""
-        return ULPS * self.rounding * logits.detach().abs().amax(1)
+        return self.rounding * logits.detach().abs().amax(1)
 
     def pieces(self, count: int, size: int = 1) -> list[slice]:
         """Slices that make up ``count`` items of ``size`` rows each, no more rows in one than fit; one empty slice for none."""
@@ -107,11 +109,11 @@ def prepare(
         known[kind] = facts
     quick = InPrecision(model, dtype)
     exact = exact if facts.full else quick
-    rounding = 0.0 if dtype is None or not facts.full else torch.finfo(dtype).eps
-    chunk = chunk or rows_that_fit(facts, x.device)
-    layout, together = _best(facts, x, None), min(8, max(1, facts.row_bytes // facts.point_bytes))
-    setting = Setting(quick, quick, exact, rounding, layout, norm, bounds, frozen, facts.classes, chunk, together)
-    return x.contiguous(memory_format=_best(facts, x, dtype)), setting
+    rounding = 0.0 if dtype is None or not facts.full else MOVED[dtype] * torch.finfo(dtype).eps
+    chunk = chunk or facts.rows
+    layouts, together = (_best(facts, x, dtype), _best(facts, x, None)), min(8, max(1, facts.row_bytes // facts.point_bytes))
+    setting = Setting(quick, quick, exact, rounding, *layouts, norm, bounds, frozen, facts.classes, chunk, together)
+    return x.contiguous(memory_format=layouts[0]), setting
 
 
 def _best(facts: Facts, x: Tensor, dtype: torch.dtype | None) -> torch.memory_format:
@@ -124,6 +126,7 @@ class Facts(NamedTuple):
     """What one row told about a model."""
 
     classes: int
+    rows: int  # that may be searched at once: kept, since what the first ones leave reserved would count as taken
     row_bytes: int  # stored between the forward and the backward pass of a row
     point_bytes: int  # of the points, gradients and log-odds that a search holds for a row
     layout: torch.memory_format  # channels last where it may have it so
@@ -155,7 +158,9 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
             model(torch.cat([row, row]))
         row_bytes = max(0, sum(stored_for_two.values()) - row_bytes)
     point_bytes = 8 * (row.numel() + logits.numel()) * row.element_size()
-    return Facts(logits.shape[1], row_bytes + point_bytes, point_bytes, layout, _runs_in_full(model, row.detach()))
+    row_bytes += point_bytes
+    rows, full = rows_that_fit(row_bytes, row.device), _runs_in_full(model, row.detach())
+    return Facts(logits.shape[1], rows, row_bytes, point_bytes, layout, full)
 
 
 def _runs_in_full(model: nn.Module, row: Tensor) -> bool:
@@ -217,7 +222,7 @@ def _check_logits(logits: object, row: Tensor) -> None:
     require(logits.shape[1] >= 2, "model", "have at least 2 classes", shape, single)
 
 
-def rows_that_fit(facts: Facts, device: torch.device) -> int:
-    """How many rows may be searched at once: half of the free GPU memory; on a CPU what its caches still help with."""
-    memory = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 2**28
-    return max(1, memory // (2 * facts.row_bytes))  # twice: the backward pass holds as much again at its peak
+def rows_that_fit(row_bytes: int, device: torch.device) -> int:
+    """How many rows may be searched at once: half of the free GPU memory; on a CPU what keeps its cores busy."""
+    memory = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 3 * 2**28
+    return max(1, memory // (2 * row_bytes))  # twice: the backward pass holds as much again at its peak

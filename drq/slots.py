@@ -23,11 +23,12 @@ import torch
 from torch import Tensor
 
 from drq.adapters import InPrecision
-from drq.compiled import Compiled
+from drq.compiled import Compiled, alone, any_batch
+from drq.norms import Ball
 from drq.objectives import Model, Objective
 from drq.regions import Procedure
 from drq.rows import Rows
-from drq.search import Going, Problems, advance
+from drq.search import Count, Follow, Going, Look, Problems, Search, advance, follow
 from drq.setting import Setting
 
 T = TypeVar("T")
@@ -100,11 +101,12 @@ class Lane:
         size: number of slots.
         sizes: of the batches that are recorded as CUDA graphs, from small to large; others are run as they are.
         pool: of memory, which the graphs share.
+        follow: what takes in a look; None for what it is in the readable loop.
     """
 
-    def __init__(self, problems: Problems, size: int, sizes: list[int], pool: Any = None) -> None:
+    def __init__(self, problems: Problems, size: int, sizes: list[int], pool: Any = None, follow: Follow | None = None) -> None:
         self.method, self.measure, self.model = problems.method, problems.objective.measure, problems.objective.model
-        self.last = is_last(problems)
+        self.last, self.follow = is_last(problems), follow
         self.sizes, self.pool, self.device = sizes, pool, problems.ball.center.device
         self.held = Held.of(problems[self._index(np.zeros(size, dtype=np.int64))]).copy()
         self.ball = replace(problems.ball, center=self.held.center, radius=self.held.radius)
@@ -177,7 +179,8 @@ class Lane:
     def _advance(self, batch: int) -> None:
         held, ball = self.held[:batch], self.ball[:batch]
         count = self.method.steps if self.last else held.count
-        going = advance(self.method, Objective(self.model, self.measure, held.given), ball, held.going, count)
+        objective = Objective(self.model, self.measure, held.given)
+        going = advance(self.method, objective, ball, held.going, count, self.follow)
         for mine, new in zip(held.going.tensors(), going.tensors(), strict=True):
             mine.copy_(new)
         held.count.add_(1)
@@ -237,6 +240,19 @@ class Lane:
         return index.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else index
 
 
+def fused() -> Follow:
+    """:func:`drq.search.follow` compiled: some twenty kernels that each read and write all points become two."""
+    compiled = alone(follow)
+
+    def followed(method: Search, look: Look, ball: Ball, going: Going, count: Count) -> Going:
+        seen = look.score if look.gradient is None else (*look.score, look.gradient)
+        any_batch((*seen, ball.center, ball.radius, *going.tensors(), *([count] if isinstance(count, Tensor) else [])))
+        result: Going = compiled(method, look, ball, going, count)
+        return result
+
+    return followed
+
+
 class _Answer:
     """Booleans on their way from a GPU, and which problems were in the slots when they left."""
 
@@ -270,12 +286,14 @@ class Engine:
         """The setting with the compiled model, and with as many rows as there are slots."""
         eager = setting.model
         assert isinstance(eager, InPrecision)
+        model, kind = eager.model, (eager.dtype, setting.layout)
         with self.lock:  # another thread may be at work on the lanes
-            if self.model is None or not self.model.follows(eager.model, eager.dtype):
+            if self.model is None or not self.model.follows(model, *kind):
                 logger.warning(
                     "drq: the model is compiled for this and later calls of any batch size, which takes up to a minute"
                 )
-                self.lanes, self.model, self.exact = {}, Compiled(eager.model, eager.dtype), InPrecision(eager.model, None)
+                self.lanes, self.model, self.exact = {}, Compiled(model, *kind), InPrecision(model, None)
+            self.model.refresh()
         assert self.exact is not None
         chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))
         spare = BATCHES[0] if on_gpu else 0  # graphs of the smallest batch take as long with fewer rows
@@ -342,7 +360,9 @@ class Engine:
         space = (center.shape[1:], center.dtype, center.device, center.stride()[1:], setting.norm, bounds, id(setting.frozen))
         kind = (problems.method, is_last(problems), objective.measure, objective.model, space, size, _flags())
         if kind not in self.lanes:
-            self.lanes[kind] = Lane(problems, size, *self._graphs(objective.model, size, center.is_cuda))
+            sizes, pool = self._graphs(objective.model, size, center.is_cuda)
+            often = objective.model is self.model and bool(sizes) and not is_last(problems)
+            self.lanes[kind] = Lane(problems, size, sizes, pool, fused() if often else None)
         return self.lanes[kind]
 
     def _graphs(self, model: Model, size: int, on_gpu: bool) -> tuple[list[int], Any]:

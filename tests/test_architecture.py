@@ -32,6 +32,7 @@ LAYERS = [
     "decision",
     "race",
     "regions",
+    "twin",
     "compiled",
     "slots",
     "scores",

@@ -59,7 +59,7 @@ def test_the_step_is_halved_at_the_best_point_where_it_stops_paying() -> None:
     state = method.begin(x, ball)
     lengths, nothing = [], search(drq.Random(1), objective, ball)
     for count in range(100):
-        _, state = method.move(objective, ball, state, nothing, count)
+        state = method.move(method.look(objective, ball, state, count), ball, state, nothing, count)
         assert isinstance(state, Progress)
         lengths.append(state.length.item())
     assert lengths[0] == 2.0

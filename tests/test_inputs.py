@@ -150,7 +150,7 @@ def test_memory_is_bounded_whatever_the_batch():
 
 
 def test_automatic_chunk_follows_the_memory_of_a_row():
-    from drq.setting import examine, rows_that_fit
+    from drq.setting import examine
 
     narrow, wide = (nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 3)).eval() for width in (1_000, 100_000))
     x = torch.rand(2, 4)
@@ -158,8 +158,7 @@ def test_automatic_chunk_follows_the_memory_of_a_row():
     assert large.classes == 3
     assert 90 < large.row_bytes / small.row_bytes < 110
     assert large.row_bytes < 2_000_000  # what a row stores, without the weights
-    cpu = torch.device("cpu")
-    assert rows_that_fit(small, cpu) > rows_that_fit(large, cpu) >= 1
+    assert small.rows > large.rows >= 1
 
 
 def test_rounding_outside_the_bounds_has_a_limit():

@@ -213,9 +213,9 @@ def test_only_near_ties_are_searched_again(monkeypatch):
 def test_how_near_is_near_depends_on_the_logits():
     x = inputs(0, 3, 6).float()
     logits = torch.tensor([[1.0, -3.0], [30.0, 20.0], [0.5, 0.0]])
-    for dtype, eps in ((torch.bfloat16, 2**-7), (torch.float16, 2**-10), (None, 0)):
+    for dtype, near in ((torch.bfloat16, 8 * 2**-7), (torch.float16, 20 * 2**-10), (None, 0)):
         _, setting = prepare(Coarse().eval(), x, drq.L2(), (0.0, 1.0), None, None, dtype)
-        assert setting.near(logits).tolist() == [8 * eps * 3, 8 * eps * 30, 8 * eps * 0.5]
+        assert setting.near(logits).tolist() == [near * 3, near * 30, near * 0.5]
         assert torch.equal(setting.near(10 * logits), 10 * setting.near(logits))
 
 

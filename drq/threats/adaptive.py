@@ -102,11 +102,11 @@ class Clipped(Gradient):
 
     clip: float | None = None
 
-    def move(self, objective: Objective, ball: Ball, state: State, found: Found, count: Count) -> tuple[Look, State]:
-        look, ahead = super().move(objective, ball, state, found, count)
+    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
+        ahead = super().move(look, ball, state, found, count)
         if self.clip is None or not ahead.point.requires_grad:
-            return look, ahead
-        return look, State(_PassBack.apply(ahead.point, self.clip))  # type: ignore[no-untyped-call]
+            return ahead
+        return State(_PassBack.apply(ahead.point, self.clip))  # type: ignore[no-untyped-call]
 
 
 class _PassBack(torch.autograd.Function):
