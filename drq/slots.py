@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import count as numbers
 from threading import Lock
@@ -25,7 +25,7 @@ from torch import Tensor
 from drq.adapters import InPrecision
 from drq.compiled import Compiled, alone, any_batch
 from drq.norms import Ball
-from drq.objectives import Model, Objective
+from drq.objectives import Objective
 from drq.regions import Procedure
 from drq.rows import Rows
 from drq.search import Count, Follow, Going, Look, Problems, Search, advance, follow
@@ -101,12 +101,21 @@ class Lane:
         size: number of slots.
         sizes: of the batches that are recorded as CUDA graphs, from small to large; others are run as they are.
         pool: of memory, which the graphs share.
+        timed: whether cuDNN times its kernels for every recorded batch that is not small, and takes the best.
         follow: what takes in a look; None for what it is in the readable loop.
     """
 
-    def __init__(self, problems: Problems, size: int, sizes: list[int], pool: Any = None, follow: Follow | None = None) -> None:
+    def __init__(
+        self,
+        problems: Problems,
+        size: int,
+        sizes: list[int],
+        pool: Any = None,
+        follow: Follow | None = None,
+        timed: bool = False,
+    ) -> None:
         self.method, self.measure, self.model = problems.method, problems.objective.measure, problems.objective.model
-        self.last, self.follow = is_last(problems), follow
+        self.last, self.follow, self.timed = is_last(problems), follow, timed
         self.sizes, self.pool, self.device = sizes, pool, problems.ball.center.device
         self.held = Held.of(problems[self._index(np.zeros(size, dtype=np.int64))]).copy()
         self.ball = replace(problems.ball, center=self.held.center, radius=self.held.radius)
@@ -191,7 +200,7 @@ class Lane:
         before = held.copy()
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        with torch.cuda.stream(aside), _timed() if self.timed and batch >= 128 else nullcontext():
             for _ in range(3):  # compiles, and chooses kernels
                 self._advance(batch)
         torch.cuda.current_stream().wait_stream(aside)
@@ -251,6 +260,17 @@ def fused() -> Follow:
         return result
 
     return followed
+
+
+@contextmanager
+def _timed() -> Iterator[None]:
+    """Let cuDNN choose by the clock: in full precision, what it takes unasked may be a third slower."""
+    found = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = found
 
 
 class _Answer:
@@ -360,19 +380,18 @@ class Engine:
         space = (center.shape[1:], center.dtype, center.device, center.stride()[1:], setting.norm, bounds, id(setting.frozen))
         kind = (problems.method, is_last(problems), objective.measure, objective.model, space, size, _flags())
         if kind not in self.lanes:
-            sizes, pool = self._graphs(objective.model, size, center.is_cuda)
-            often = objective.model is self.model and bool(sizes) and not is_last(problems)
-            self.lanes[kind] = Lane(problems, size, sizes, pool, fused() if often else None)
+            sizes, pool = self._graphs(size, center.is_cuda)
+            exact = objective.model is self.exact
+            often = bool(sizes) and not exact and not is_last(problems)
+            self.lanes[kind] = Lane(problems, size, sizes, pool, fused() if often else None, timed=exact)
         return self.lanes[kind]
 
-    def _graphs(self, model: Model, size: int, on_gpu: bool) -> tuple[list[int], Any]:
+    def _graphs(self, size: int, on_gpu: bool) -> tuple[list[int], Any]:
         """The batches for which there are CUDA graphs, and their memory."""
         fixed = self.model is not None and self.model.holds_tensors  # else weights may move without being seen to
         if not on_gpu or not fixed:
             return [], None
         pool = next((lane.pool for lane in self.lanes.values()), None) or torch.cuda.graph_pool_handle()
-        if model is self.exact:  # full precision is slow enough to launch larger batches one by one, without empty slots
-            return [each for each in BATCHES if each < min(size, 100)], pool
         return [each for each in BATCHES if each < size] + [size], pool
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+from functools import reduce
+from itertools import product
+from operator import add
 from typing import Any, cast
 
 import torch
@@ -17,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from drq.objectives import Model
 
 ROUNDED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)  # whose weights autocast rounds at every pass
+COLUMNS = 32  # of a matrix of windows
 NORMALISED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -38,6 +42,56 @@ class _Sampled(nn.Conv2d):
         down, right = self.stride
         kept = input[..., ::down, ::right].clone()
         return nn.functional.conv2d(kept, self.weight, self.bias, groups=self.groups)
+
+
+class _Stem(nn.Conv2d):
+    """The first convolution of small images as a product of matrices: for few channels, cuDNN has no good kernels."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        rounded = input.to(self.weight.dtype)
+        features: Tensor = _FewChannels.apply(rounded, self.weight, self.padding)  # type: ignore[no-untyped-call]
+        return features if self.bias is None else features + self.bias[:, None, None]
+
+    @staticmethod
+    def fits(own: nn.Module, dtype: torch.dtype | None) -> bool:
+        """Whether the module is such a convolution, in half precision on a GPU."""
+        if type(own) is not nn.Conv2d or own.padding_mode != "zeros" or isinstance(own.padding, str):
+            return False
+        plain = own.stride == own.dilation == (1, 1) and own.groups == 1 and own.kernel_size != (1, 1)
+        return plain and own.weight[0].numel() <= COLUMNS and own.weight.is_cuda and dtype is not None
+
+
+class _FewChannels(torch.autograd.Function):
+    """A convolution whose windows are rows of a matrix; they are filled up to a width that tensor cores like."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
+        channels, (down, right), window = x.shape[1], padding, weight.shape[2:]
+        flat = nn.functional.pad(weight.permute(0, 2, 3, 1).flatten(1), (0, COLUMNS - weight[0].numel()))
+        ctx.save_for_backward(flat)
+        ctx.facts = channels, padding, window
+        x = nn.functional.pad(x, (right, right, down, down))
+        height, width = x.shape[2] - window[0] + 1, x.shape[3] - window[1] + 1
+        places = product(range(window[0]), range(window[1]))
+        views = [x[:, :, i : i + height, j : j + width] for i, j in places]
+        rows = nn.functional.pad(torch.cat(views, 1), (0, 0, 0, 0, 0, flat.shape[1] - weight[0].numel())).permute(0, 2, 3, 1)
+        return (rows.reshape(-1, flat.shape[1]) @ flat.t()).view(len(x), height, width, len(weight)).permute(0, 3, 1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
+        (flat,), (channels, (down, right), window) = ctx.saved_tensors, ctx.facts
+        rows = slope.permute(0, 2, 3, 1)
+        rows = (rows.reshape(-1, rows.shape[3]) @ flat).view(*rows.shape[:3], flat.shape[1])
+        far, wide = window[0] - 1, window[1] - 1
+        rows = nn.functional.pad(rows, (0, 0, wide, wide, far, far))
+        height, width = slope.shape[2] + far - 2 * down, slope.shape[3] + wide - 2 * right
+        parts = []
+        for number, (i, j) in enumerate(product(range(window[0]), range(window[1]))):
+            top, left, first = down + far - i, right + wide - j, number * channels
+            parts.append(rows[:, top : top + height, left : left + width, first : first + channels])
+        precise = torch.promote_types(slope.dtype, torch.float32)
+        total = reduce(add, (part.to(precise) for part in parts))
+        return total.to(slope.dtype).permute(0, 3, 1, 2), None, None
 
 
 class Twin:
@@ -76,6 +130,8 @@ class Twin:
                     rounded = torch.empty_like(weight, dtype=dtype, memory_format=form)
                     setattr(mine, name, nn.Parameter(rounded, requires_grad=False))
                     self._rounded.append((weight, rounded))
+        if _Stem.fits(own, dtype):
+            mine.__class__ = _Stem
         if type(mine) is nn.Conv2d and mine.kernel_size == (1, 1) and mine.padding == (0, 0) and mine.stride != (1, 1):
             mine.__class__ = _Sampled
 

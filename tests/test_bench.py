@@ -286,7 +286,7 @@ def test_digits_stand_in_for_a_missing_data_set(tmp_path, monkeypatch):
 
 def planted(device="cuda", **changes):
     """A record that keeps every promise, but for these changes."""
-    fast = {EXACT: 30, RACE: 60} if device == "cuda" else {"float32 exact": 3.5, "float32 race": 7}
+    fast = {EXACT: 30, RACE: 60} if device == "cuda" else {"compiled float32 exact": 3.5, "compiled float32 race": 7}
     kind = "compiled float16" if device == "cuda" else "float32"
     shares = {f"{kind} exact": 0.52, f"{kind} race": 0.15}
     whole = {
@@ -343,7 +343,7 @@ class TestPromises:
         assert re.search(words, line)
 
     def test_a_cpu_has_its_own(self):
-        slow = [{"contestant": "float32 exact", "times_naive": 2.7, "latency_seconds": 1.0}]
+        slow = [{"contestant": "compiled float32 exact", "times_naive": 2.7, "latency_seconds": 1.0}]
         (line,) = broken(planted("cpu", speed=slow))
         assert "cifar10-small: times the naive loop must be at least 3, got 2.7" in line
         assert broken(planted("cpu", speed=slow, subject={"model": "cifar10-linf"})) == []

@@ -8,7 +8,7 @@ from classifiers import inputs, network
 from torch import Tensor, nn
 
 from drq.adapters import InPrecision
-from drq.twin import Twin
+from drq.twin import Twin, _Stem
 
 PLAIN, LAST = torch.contiguous_format, torch.channels_last
 
@@ -130,3 +130,35 @@ def test_what_cannot_be_copied_is_its_own_twin():
     assert Twin(alone, None, PLAIN).model is alone
     assert type(alone[-1]) is nn.BatchNorm1d
     assert Twin(torch.tanh, None, PLAIN).model is torch.tanh
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("channels", "window", "padding"), [(3, 3, 1), (1, 5, 0), (2, (2, 3), (1, 0)), (3, 3, 0)])
+def test_a_stem_is_a_convolution(channels, window, padding, bias):
+    plain = filled(nn.Conv2d(channels, 4, window, padding=padding, bias=bias))
+    stem = copy.deepcopy(plain)
+    stem.__class__ = _Stem
+    answers, slopes = [], []
+    for each in (plain, stem):
+        x = inputs(4, 2, channels, 7, 6).requires_grad_()
+        answers.append(each(x))
+        slopes.append(torch.autograd.grad(answers[-1].square().sum(), x)[0])
+    torch.testing.assert_close(*answers, rtol=0, atol=1e-12)
+    torch.testing.assert_close(*slopes, rtol=0, atol=1e-10)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+def test_stems_are_made_where_they_pay():
+    for made, fits in (
+        (nn.Conv2d(3, 8, 3, padding=1), True),
+        (nn.Conv2d(16, 8, 3), False),
+        (nn.Conv2d(3, 8, 3, stride=2), False),
+        (nn.Conv2d(2, 8, 3, groups=2), False),
+        (nn.Conv2d(3, 8, 3, padding="same"), False),
+        (nn.Conv2d(3, 8, 1), False),
+    ):
+        assert _Stem.fits(made.cuda(), torch.float16) == fits
+        assert not _Stem.fits(made.cuda(), None)
+        twin = InPrecision(Twin(made.cuda().requires_grad_(), torch.float16, LAST).model, torch.float16)
+        x = inputs(5, 4, made.in_channels, 8, 8).float().cuda()
+        torch.testing.assert_close(twin(x), made(x), rtol=0, atol=1e-2)

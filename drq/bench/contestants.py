@@ -76,8 +76,9 @@ def contestants(device: str) -> list[Contestant]:
     """
     eager = [_drq("float32", "none", 0.7), _drq("float32", "exact", 0.35), _drq("float32", "race", 0.15)]
     if device == "cpu":
+        compiled = [_drq("float32", "exact", 0.35, compile=True), _drq("float32", "race", 0.15, compile=True)]
         quicker = [_drq("bfloat16", "exact", 0.2), _drq("bfloat16", "race", 0.1)] if has_bfloat16() else []
-        return [Contestant(NAIVE, None), *eager, *quicker]
+        return [Contestant(NAIVE, None), *eager, *compiled, *quicker]
     return [
         Contestant(NAIVE, None),
         Contestant("naive default TF32", None, 0.6, default_tf32=True),

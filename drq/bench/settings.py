@@ -25,11 +25,11 @@ ON_CPU: Mapping[str, Any] = {
     "naive_images": 2,
     "samples": 2,
     "repeats": 1,
-    "chunk": 256,
+    "chunk": 64,
 }
 ON_CUDA: Mapping[str, Any] = {
     "parts": ("speed", "agreement", "classes", "batch", "size"),
-    "images": 4096,
+    "images": 8192,
     "naive_images": 128,
     "samples": 512,
     "repeats": 3,
