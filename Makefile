@@ -15,7 +15,7 @@ help:
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the files"
 	@echo "make tables     write the tables in docs/ from the records in results/"
-	@echo "make benchmarks measure attacks, red team and spatial shifts anew (a GPU; DRQ_TEST_ASSETS=<folder>)"
+	@echo "make benchmarks measure attacks, red team, spatial shifts and speed anew (a GPU; DRQ_TEST_ASSETS=<folder>)"
 	@echo "make theory     measure how far the search departs from the propositions, for docs/theory.md"
 
 setup: $(READY)
@@ -65,3 +65,6 @@ benchmarks: $(READY)
 	$(BIN)/python benchmarks/red_team.py anti-adversary
 	$(BIN)/python benchmarks/red_team.py drq
 	$(BIN)/python benchmarks/spatial.py --images 1000
+	$(BIN)/python benchmarks/near_ties.py
+	$(BIN)/python benchmarks/gpu_time.py
+	$(BIN)/python benchmarks/step_rules.py

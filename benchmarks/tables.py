@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -165,6 +166,15 @@ def bench(name: str, part: str) -> str:
     return f"{made.title}; {summary.machine(found)}:\n\n{markdown(made.head, made.rows)}"
 
 
+def script(name: str) -> str:
+    """What a benchmark of its own makes of its record."""
+    module = importlib.import_module(name.replace("-", "_"))
+    if not (ROOT / "results" / f"{name}.json").exists():
+        return f"Not measured yet: `python benchmarks/{module.__name__}.py`."
+    made: str = module.table(record(name))
+    return made
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "attacks": attacks,
     "red_team": red_team,
@@ -174,6 +184,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pass_rates": pass_rates,
     "imagenet_c": imagenet_c,
     "columns": columns,
+    **{name.replace("-", "_"): partial(script, name) for name in ("step-rules", "near-ties", "gpu-time")},
     **{f"bench_{key}_{part}": partial(bench, name, part) for key, name in BENCHES.items() for part in BENCH_PARTS},
 }
 

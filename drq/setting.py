@@ -102,7 +102,8 @@ def prepare(
     """
     frozen = None if frozen is None else torch.as_tensor(frozen)
     x, exact = checked(x, bounds, frozen), InPrecision(model, None)
-    kind = (id(model), x.shape[1:], x.dtype, x.device, dtype)
+    form = tuple(each.shape for each in model.parameters()) if isinstance(model, nn.Module) else ()  # a head may be replaced
+    kind = (id(model), form, x.shape[1:], x.dtype, x.device, dtype)
     facts = (known or {}).get(kind) or examine(InPrecision(model, dtype), x)
     _check_mode(exact)
     if known is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count as numbers
 from threading import Lock
@@ -25,7 +25,7 @@ from torch import Tensor
 from drq.adapters import InPrecision
 from drq.compiled import Compiled, alone, any_batch
 from drq.norms import Ball
-from drq.objectives import Objective
+from drq.objectives import Model, Objective
 from drq.regions import Procedure
 from drq.rows import Rows
 from drq.search import Count, Follow, Going, Look, Problems, Search, advance, follow
@@ -39,6 +39,7 @@ logger = logging.getLogger("drq")
 MOST_BLOCKS = 6  # under way at a time, which bounds memory and keeps the slots taken
 MOST_SLOTS = 4096  # more do not make a GPU faster
 BATCHES = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072)  # for few images, and for the end of a call
+TOGETHER = 2  # times the slots that a block of samples may fill: larger blocks are handed in and taken back less often
 FEW = 64  # fewer than this share of the slots, and they leave together with later ones
 TICKET, ROW, LEFT, MAY_LEAVE = range(4)
 RECORDING = Lock()  # a process records one CUDA graph at a time
@@ -101,7 +102,6 @@ class Lane:
         size: number of slots.
         sizes: of the batches that are recorded as CUDA graphs, from small to large; others are run as they are.
         pool: of memory, which the graphs share.
-        timed: whether cuDNN times its kernels for every recorded batch that is not small, and takes the best.
         follow: what takes in a look; None for what it is in the readable loop.
     """
 
@@ -112,10 +112,9 @@ class Lane:
         sizes: list[int],
         pool: Any = None,
         follow: Follow | None = None,
-        timed: bool = False,
     ) -> None:
         self.method, self.measure, self.model = problems.method, problems.objective.measure, problems.objective.model
-        self.last, self.follow, self.timed = is_last(problems), follow, timed
+        self.last, self.follow = is_last(problems), follow
         self.sizes, self.pool, self.device = sizes, pool, problems.ball.center.device
         self.held = Held.of(problems[self._index(np.zeros(size, dtype=np.int64))]).copy()
         self.ball = replace(problems.ball, center=self.held.center, radius=self.held.radius)
@@ -200,7 +199,7 @@ class Lane:
         before = held.copy()
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside), _timed() if self.timed and batch >= 128 else nullcontext():
+        with torch.cuda.stream(aside):
             for _ in range(3):  # compiles, and chooses kernels
                 self._advance(batch)
         torch.cuda.current_stream().wait_stream(aside)
@@ -262,17 +261,6 @@ def fused() -> Follow:
     return followed
 
 
-@contextmanager
-def _timed() -> Iterator[None]:
-    """Let cuDNN choose by the clock: in full precision, what it takes unasked may be a third slower."""
-    found = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = found
-
-
 class _Answer:
     """Booleans on their way from a GPU, and which problems were in the slots when they left."""
 
@@ -317,7 +305,7 @@ class Engine:
         assert self.exact is not None
         chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))
         spare = BATCHES[0] if on_gpu else 0  # graphs of the smallest batch take as long with fewer rows
-        return replace(setting, searched=self.model, exact=self.exact, chunk=chunk, together=1, spare=spare)
+        return replace(setting, searched=self.model, exact=self.exact, chunk=chunk, together=TOGETHER, spare=spare)
 
     def drive(self, procedures: Iterable[Procedure[T]], setting: Setting, most: float = MOST_BLOCKS) -> Iterator[T]:
         """What the procedures end with, in their order; ``most`` of them are under way at a time."""
@@ -380,18 +368,19 @@ class Engine:
         space = (center.shape[1:], center.dtype, center.device, center.stride()[1:], setting.norm, bounds, id(setting.frozen))
         kind = (problems.method, is_last(problems), objective.measure, objective.model, space, size, _flags())
         if kind not in self.lanes:
-            sizes, pool = self._graphs(size, center.is_cuda)
-            exact = objective.model is self.exact
-            often = bool(sizes) and not exact and not is_last(problems)
-            self.lanes[kind] = Lane(problems, size, sizes, pool, fused() if often else None, timed=exact)
+            sizes, pool = self._graphs(objective.model, size, center.is_cuda)
+            often = bool(sizes) and objective.model is self.model and not is_last(problems)
+            self.lanes[kind] = Lane(problems, size, sizes, pool, fused() if often else None)
         return self.lanes[kind]
 
-    def _graphs(self, size: int, on_gpu: bool) -> tuple[list[int], Any]:
+    def _graphs(self, model: Model, size: int, on_gpu: bool) -> tuple[list[int], Any]:
         """The batches for which there are CUDA graphs, and their memory."""
         fixed = self.model is not None and self.model.holds_tensors  # else weights may move without being seen to
         if not on_gpu or not fixed:
             return [], None
         pool = next((lane.pool for lane in self.lanes.values()), None) or torch.cuda.graph_pool_handle()
+        if model is self.exact:  # full precision is slow enough to launch larger batches one by one, without empty slots
+            return [each for each in BATCHES if each < min(size, 100)], pool
         return [each for each in BATCHES if each < size] + [size], pool
 
 

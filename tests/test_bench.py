@@ -163,9 +163,15 @@ def cache(tmp_path_factory):
     return folder
 
 
+def hurry(patch, cache):
+    """No training, and no compiler, which takes half a minute."""
+    patch.setenv("DRQ_CACHE", str(cache))
+    patch.setattr(torch, "compile", lambda function, **_: function)
+
+
 @pytest.fixture
 def hasty(cache, monkeypatch):
-    monkeypatch.setenv("DRQ_CACHE", str(cache))
+    hurry(monkeypatch, cache)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +179,7 @@ def record(tmp_path_factory, cache):
     """All parts that a CPU has, on digits, hastily."""
     folder = tmp_path_factory.mktemp("bench")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DRQ_CACHE", str(cache))
+        hurry(patch, cache)
         patch.setattr(growth, "STEPS", {"cpu": 5})
         patch.setattr(growth, "IMAGES", {"cpu": 4})
         patch.setattr(growth, "DIGITS", {"cpu": (1,)})

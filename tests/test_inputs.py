@@ -161,6 +161,16 @@ def test_automatic_chunk_follows_the_memory_of_a_row():
     assert small.rows > large.rows >= 1
 
 
+@pytest.mark.parametrize("compile", [False, True])
+def test_a_head_that_is_replaced_may_have_other_classes(compile, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).eval(), torch.rand(5, 4)
+    robust = drq.DRQ(model, "l2", 0.3, compile=compile)
+    assert robust.decide(x).robustness.shape == (5, 3)
+    model[2] = nn.Linear(8, 7).eval()
+    assert robust.decide(x).robustness.shape == (5, 7)
+
+
 def test_rounding_outside_the_bounds_has_a_limit():
     x = X.clone()
     x[0, 0] = 1 + 2e-6

@@ -29,7 +29,7 @@ ON_CPU: Mapping[str, Any] = {
 }
 ON_CUDA: Mapping[str, Any] = {
     "parts": ("speed", "agreement", "classes", "batch", "size"),
-    "images": 8192,
+    "images": 4096,
     "naive_images": 128,
     "samples": 512,
     "repeats": 3,

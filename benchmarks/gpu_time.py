@@ -1,0 +1,93 @@
+"""Where does the time of a GPU go? Runs DRQ under PyTorch's profiler and writes results/gpu-time.json.
+
+Kernels are told apart by their names. What no kernel covers is idle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from assets import arguments, first_images, write
+
+import drq
+from drq.bench.timing import tf32
+
+KINDS = {  # the first that matches the name of a kernel
+    "near ties, float32": r"f32f32|<float|cf32|fft|sgemm_.*32|_NCHW|region_transform|complex",
+    "convolutions and products, float16": r"xmma|nvjet|cutlass|gemm|conv|nhwc",
+    "steps of the search, fused": r"triton.*(sign|clamp|clip|isnan|lt_)",
+    "normalisation, activations and sums, fused": r"triton",
+    "slots filled and emptied": r"index|gather|scatter|memcpy|Memcpy",
+}
+OTHER, IDLE = "small kernels", "idle"
+
+
+class Kernel(NamedTuple):
+    """A kernel that ran."""
+
+    name: str
+    start: float
+    end: float
+
+
+def kind(name: str) -> str:
+    """What a kernel does, by its name."""
+    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), OTHER)
+
+
+def shares(kernels: Iterable[Kernel]) -> dict[str, float]:
+    """The share of the time from the first kernel's start to the last one's end that each kind took, and that none took."""
+    kernels = sorted(kernels, key=lambda each: each.start)
+    spent: Counter[str] = Counter()
+    covered = kernels[0].start
+    for each in kernels:
+        spent[IDLE] += max(0, each.start - covered)
+        spent[kind(each.name)] += max(0, each.end - max(covered, each.start))  # what runs beside another counts once
+        covered = max(covered, each.end)
+    whole = covered - kernels[0].start
+    return {name: spent[name] / whole for name in (*KINDS, OTHER, IDLE)}
+
+
+def table(record: dict[str, Any]) -> str:
+    """A row for each kind, a column for each way to prune."""
+    from tables import markdown  # which imports this file in turn
+
+    found = record["shares"]
+    rows = [[name, *(f"{100 * found[prune][name]:.1f}" for prune in found)] for name in (*KINDS, OTHER, IDLE)]
+    return markdown(["% of the time", *(f'`prune="{prune}"`' for prune in found)], rows)
+
+
+def profiled(robust: drq.DRQ, x: torch.Tensor) -> list[Kernel]:
+    """The kernels of a call, after another one that compiled and recorded what there is."""
+    robust.decide(x)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        robust.decide(x)
+        torch.cuda.synchronize()
+    return [
+        Kernel(each.name, each.time_range.start, each.time_range.end)
+        for each in seen.events()
+        if each.device_type == torch.autograd.DeviceType.CUDA
+    ]
+
+
+def main() -> None:
+    parser = arguments(__doc__, images=4096)
+    parser.add_argument("--model", default="cifar10-linf")
+    chosen = parser.parse_args()
+    model, (x, _) = drq.load_model(chosen.model).to("cuda"), first_images(chosen.images, "cuda")
+    card = model.card.explored
+    record: dict[str, Any] = {"model": chosen.model, "images": chosen.images, "shares": {}}
+    for prune in ("exact", "race"):
+        robust = drq.DRQ(model, card["norm"], card["radius"], prune=prune, precision="float16", compile=True)
+        with tf32(False):
+            record["shares"][prune] = shares(profiled(robust, x))
+        write(chosen.out, "gpu-time", record)
+    print(table(record))
+
+
+if __name__ == "__main__":
+    main()
