@@ -29,8 +29,7 @@ class Setting:
     searched: Model  # the same, compiled where it is
     exact: Model  # in the precision of its input
     rounding: float  # how far searching with the former two moves log-odds, relative to the largest logit; 0 for not at all
-    layout: torch.memory_format  # order in memory with which points are searched
-    exact_layout: torch.memory_format  # and with which the model in the precision of its input is fast
+    exact_layout: torch.memory_format  # order in memory with which the latter is fast
     norm: Norm
     bounds: Bounds | None
     frozen: Tensor | None
@@ -112,9 +111,9 @@ def prepare(
     exact = exact if facts.full else quick
     rounding = 0.0 if dtype is None or not facts.full else MOVED[dtype] * torch.finfo(dtype).eps
     chunk = chunk or facts.rows
-    layouts, together = (_best(facts, x, dtype), _best(facts, x, None)), min(8, max(1, facts.row_bytes // facts.point_bytes))
-    setting = Setting(quick, quick, exact, rounding, *layouts, norm, bounds, frozen, facts.classes, chunk, together)
-    return x.contiguous(memory_format=layouts[0]), setting
+    layout, together = _best(facts, x, None), min(8, max(1, facts.row_bytes // facts.point_bytes))
+    setting = Setting(quick, quick, exact, rounding, layout, norm, bounds, frozen, facts.classes, chunk, together)
+    return x.contiguous(memory_format=_best(facts, x, dtype)), setting
 
 
 def _best(facts: Facts, x: Tensor, dtype: torch.dtype | None) -> torch.memory_format:

@@ -294,13 +294,13 @@ class Engine:
         """The setting with the compiled model, and with as many rows as there are slots."""
         eager = setting.model
         assert isinstance(eager, InPrecision)
-        model, kind = eager.model, (eager.dtype, setting.layout)
+        model, dtype = eager.model, eager.dtype
         with self.lock:  # another thread may be at work on the lanes
-            if self.model is None or not self.model.follows(model, *kind):
+            if self.model is None or not self.model.follows(model, dtype):
                 logger.warning(
                     "drq: the model is compiled for this and later calls of any batch size, which takes up to a minute"
                 )
-                self.lanes, self.model, self.exact = {}, Compiled(model, *kind), InPrecision(model, None)
+                self.lanes, self.model, self.exact = {}, Compiled(model, dtype), InPrecision(model, None)
             self.model.refresh()
         assert self.exact is not None
         chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from classifiers import inputs, network
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import drq
 from drq import slots
@@ -100,24 +101,93 @@ def test_later_attributes_are_seen(update):
 @pytest.mark.usefixtures("uncompiled")
 def test_what_a_compiled_model_follows():
     model, x = nn.Sequential(network(0), nn.BatchNorm1d(4).double()).eval(), inputs(0, 3, 4)
-    compiled, plain = Compiled(model, None), torch.contiguous_format
+    compiled = Compiled(model, None)
     torch.testing.assert_close(compiled(x), model(x), rtol=0, atol=1e-12)
     assert not compiled(x).requires_grad
     assert compiled(x.clone().requires_grad_()).requires_grad
-    assert compiled.follows(model, None, plain)
-    assert not compiled.follows(model, torch.bfloat16, plain)
-    assert not compiled.follows(model, None, torch.channels_last)
-    assert not compiled.follows(copy.deepcopy(model), None, plain)
+    assert compiled.follows(model, None)
+    assert not compiled.follows(model, torch.bfloat16)
+    assert not compiled.follows(copy.deepcopy(model), None)
+
+
+class Odd(nn.Module):
+    """Models that work, and of which a careless copy does not."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.first, self.norm, self.head = what, nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+        self.seen: dict[str, Tensor] = {}
+        self.other, self.first.weight.factor = nn.Parameter(torch.linspace(-1, 1, 8)), 2.0
+        with torch.no_grad():
+            self.norm.running_mean.copy_(torch.linspace(-0.3, 0.3, 8))
+            self.norm.running_var.copy_(torch.linspace(0.2, 3, 8))
+            for seed, each in enumerate(self.parameters()):
+                each.copy_(inputs(seed, *each.shape) - 0.5)
+        if what == "closure":
+            self.norm.register_forward_hook(lambda _, __, out: self.seen.update(z=out))
+        if what == "pruned":
+            prune.l1_unstructured(self.norm, "weight", 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.first(x)
+        if self.what == "transposed":
+            z = z[:, :, None].expand(-1, -1, 4).transpose(1, 2).contiguous().transpose(1, 2)
+            return self.head(self.norm(z).view(len(x), 8, 4).mean(2))
+        if self.what == "asked for":
+            return self.head(self.norm(z) if isinstance(self.norm, nn.BatchNorm1d) else z)
+        if self.what == "attribute":
+            return self.head(self.norm(z) * self.first.weight.factor)
+        if self.what == "adapted":
+            self.norm.running_mean = self.other.detach()
+        z = self.norm(z)
+        z = self.seen["z"] if self.what == "closure" else z
+        if self.what == "full":
+            with torch.autocast("cpu", enabled=False):
+                return self.head(z.float())
+        return self.head(z)
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("what", ["transposed", "asked for", "attribute", "adapted", "closure", "pruned", "full"])
+def test_odd_models_are_compiled_as_they_are(what, precision):
+    model, x = Odd(what).eval(), inputs(1, 6, 6).float()
+    for robust in (pair := [drq.DRQ(model, "l2", 0.4, compile=each, precision=precision) for each in (True, False)]):
+        robust.decide(x)
+    with torch.no_grad():
+        next(each for name, each in model.named_parameters() if "norm.weight" in name).mul_(-2)
+        model.head.bias.add_(torch.tensor([0.0, 0.5, -0.5]))
+    fast, plain = (robust.decide(x) for robust in pair)
+    assert torch.equal(fast.label, plain.label)
+    known = fast.exact & plain.exact & fast.reached & plain.reached
+    torch.testing.assert_close(fast.log_odds[known], plain.log_odds[known], rtol=0, atol=1e-4 if precision == "float32" else 0.3)
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace.*:DeprecationWarning")
+def test_pictures_of_one_channel_and_scripted_models():
+    """Channels last is what one channel always is; a scripted model is copied with weights of its own."""
+    body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1, 2)).eval()
+    grey = drq.FirstOutput(lambda x: (body(x).view(len(x), -1),))
+    x = inputs(2, 5, 1, 6, 6).float()
+    fast, plain = (drq.DRQ(grey, "l2", 0.4, compile=each, precision="bfloat16") for each in (True, False))
+    assert torch.equal(fast.decide(x).label, plain.decide(x).label)
+    scripted = torch.jit.trace(network(3), inputs(0, 2, 4))
+    fast, plain = pair(scripted)
+    fast.decide(inputs(3, 6, 4))
+    with torch.no_grad():
+        for each in scripted.parameters():
+            each.mul_(-2)
+    agree(fast.decide(inputs(3, 6, 4)), plain.decide(inputs(3, 6, 4)))
 
 
 def test_each_model_is_compiled_from_code_of_its_own(monkeypatch):
     """PyTorch stops compiling code that was compiled eight times, and says so in a log only."""
     made = []
     monkeypatch.setattr(torch, "compile", lambda function, **_: made.append(function) or function)
-    compiled = [Compiled(network(seed), None) for seed in (0, 1)]
-    assert len({id(each.__code__) for each in made}) == 2
-    x = inputs(0, 3, 4)
+    compiled, x = [Compiled(network(seed), None) for seed in (0, 1)], inputs(0, 3, 4)
     assert [torch.equal(each(x), network(seed)(x)) for seed, each in enumerate(compiled)] == [True, True]
+    assert len({id(each.__code__) for each in made}) == 2
 
 
 @pytest.mark.usefixtures("uncompiled")
