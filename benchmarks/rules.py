@@ -6,7 +6,6 @@ tensors with one entry a row, so that whoever runs it can drop rows. See step_ru
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -16,10 +15,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from drq.adapters import InPrecision
 from drq.auto_step import AutoStep
+from drq.compiled import Compiled
 from drq.norms import Ball
 from drq.objectives import Model, log_odds
 from drq.rows import per_row
+from drq.twin import Twin
 
 Memory = dict[str, Tensor]
 TRAVEL = 2.5  # the way of all steps together, in radii: that of drq.Gradient, and of every plan here but `shrinking`
@@ -177,11 +179,10 @@ class Fast:
     """A frozen twin of a model, on a GPU in float16 and compiled. Its logits are float32 there, for the loss."""
 
     def __init__(self, model: nn.Module, eager: bool = False) -> None:
-        self.twin = copy.deepcopy(model).requires_grad_(False)  # a backward pass then stops at the input
-        self.twin.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.on_gpu = any(each.is_cuda for each in self.twin.parameters())
-        self.compiled = self.on_gpu and not eager
-        self.run: Model = torch.compile(self._logits) if self.compiled else self._logits
+        on_gpu = any(each.is_cuda for each in model.parameters())
+        dtype = torch.float16 if on_gpu else None
+        self.compiled = on_gpu and not eager
+        self.run: Model = Compiled(model, dtype) if self.compiled else InPrecision(Twin(model).model, dtype)
 
     def leaf(self, x: Tensor) -> Tensor:
         """Points that a gradient can be taken at, in the layout of the model: for another it would be compiled anew."""
@@ -193,14 +194,7 @@ class Fast:
         count = len(x)
         if self.compiled and count < FEWEST:
             x = torch.cat([x, x[:1].expand(FEWEST - count, *x.shape[1:])]).contiguous(memory_format=torch.channels_last)
-        if self.compiled:
-            torch._dynamo.maybe_mark_dynamic(x, 0)
         return self.run(x)[:count]
-
-    def _logits(self, x: Tensor) -> Tensor:
-        with torch.autocast("cuda", torch.float16, enabled=self.on_gpu):
-            logits: Tensor = self.twin(x)
-        return logits.float() if self.on_gpu else logits
 
 
 @dataclass

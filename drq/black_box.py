@@ -36,6 +36,9 @@ class Queries(Search):
     def shortened(self, steps: int) -> Self:
         return replace(self, queries=min(steps, self.queries))
 
+    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
+        return scored(objective, state)
+
 
 @dataclass(frozen=True)
 class Square(Queries):
@@ -58,9 +61,6 @@ class Square(Queries):
     seed: int = 0
 
     halvings = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10 000 queries: when squares get half as large
-
-    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
-        return scored(objective, state)
 
     def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
         assert isinstance(count, int)
@@ -130,9 +130,6 @@ class RayS(Queries):
         widest = torch.minimum(ball.farthest(), 100 * ball.radius)  # without a box no direction would ever end
         state = _Ray(point, ahead, widest, ahead, torch.zeros_like(widest), unknown, widest, torch.zeros_like(widest).long())
         return replace(state, point=_along(ball, state))
-
-    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
-        return scored(objective, state)
 
     def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
         assert isinstance(state, _Ray)

@@ -46,7 +46,8 @@ class Compiled:
 
         @torch.no_grad()
         def answer(model: Model, x: Tensor) -> Tensor:
-            return InPrecision(model, self.dtype)(x)  # type: ignore[no-any-return]
+            logits: Tensor = InPrecision(model, self.dtype)(x)
+            return logits
 
         expected = answer(self.model, x)
         near = expected.abs().amax() * torch.finfo(self.dtype or x.dtype).eps ** 0.5
