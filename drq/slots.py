@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count as numbers
@@ -94,6 +94,26 @@ class Ticket:
         return len(self.held.count) - self.handed
 
 
+class Studio:
+    """Where CUDA graphs are recorded: on one stream and in one pool of memory, so that one uses what another has left."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """The kernels of ``work`` as a graph."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for _ in range(3):  # compiles, and chooses kernels
+                work()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        graph = torch.cuda.CUDAGraph()
+        with RECORDING, torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+            work()
+        return graph
+
+
 class Lane:
     """Slots for problems of one kind: the same method, measure, model and space.
 
@@ -101,7 +121,7 @@ class Lane:
         problems: an example.
         size: number of slots.
         sizes: of the batches that are recorded as CUDA graphs, from small to large; others are run as they are.
-        pool: of memory, which the graphs share.
+        studio: where the graphs are recorded.
         follow: what takes in a look; None for what it is in the readable loop.
     """
 
@@ -110,12 +130,12 @@ class Lane:
         problems: Problems,
         size: int,
         sizes: list[int],
-        pool: Any = None,
+        studio: Studio | None = None,
         follow: Follow | None = None,
     ) -> None:
         self.method, self.measure, self.model = problems.method, problems.objective.measure, problems.objective.model
         self.last, self.follow = is_last(problems), follow
-        self.sizes, self.pool, self.device = sizes, pool, problems.ball.center.device
+        self.sizes, self.studio, self.device = sizes, studio, problems.ball.center.device
         self.held = Held.of(problems[self._index(np.zeros(size, dtype=np.int64))]).copy()
         self.ball = replace(problems.ball, center=self.held.center, radius=self.held.radius)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -195,17 +215,10 @@ class Lane:
 
     def _recorded(self, batch: int) -> torch.cuda.CUDAGraph:
         """The kernels of one look as a CUDA graph, launched as one; what is in the slots stays as it is."""
+        assert self.studio is not None
         held = self.held[:batch]
         before = held.copy()
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(3):  # compiles, and chooses kernels
-                self._advance(batch)
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with RECORDING, torch.cuda.graph(graph, pool=self.pool, stream=aside, capture_error_mode="thread_local"):
-            self._advance(batch)
+        graph = self.studio.record(lambda: self._advance(batch))
         for now, then in zip(held.tensors(), before.tensors(), strict=True):
             now.copy_(then)
         return graph
@@ -368,20 +381,20 @@ class Engine:
         space = (center.shape[1:], center.dtype, center.device, center.stride()[1:], setting.norm, bounds, id(setting.frozen))
         kind = (problems.method, is_last(problems), objective.measure, objective.model, space, size, _flags())
         if kind not in self.lanes:
-            sizes, pool = self._graphs(objective.model, size, center.is_cuda)
+            sizes, studio = self._graphs(objective.model, size, center.device)
             often = bool(sizes) and objective.model is self.model and not is_last(problems)
-            self.lanes[kind] = Lane(problems, size, sizes, pool, fused() if often else None)
+            self.lanes[kind] = Lane(problems, size, sizes, studio, fused() if often else None)
         return self.lanes[kind]
 
-    def _graphs(self, model: Model, size: int, on_gpu: bool) -> tuple[list[int], Any]:
-        """The batches for which there are CUDA graphs, and their memory."""
+    def _graphs(self, model: Model, size: int, device: torch.device) -> tuple[list[int], Studio | None]:
+        """The batches for which there are CUDA graphs, and where these are recorded."""
         fixed = self.model is not None and self.model.holds_tensors  # else weights may move without being seen to
-        if not on_gpu or not fixed:
+        if device.type != "cuda" or not fixed:
             return [], None
-        pool = next((lane.pool for lane in self.lanes.values()), None) or torch.cuda.graph_pool_handle()
+        studio = next((lane.studio for lane in self.lanes.values()), None) or Studio(device)
         if model is self.exact:  # full precision is slow enough to launch larger batches one by one, without empty slots
-            return [each for each in BATCHES if each < min(size, 100)], pool
-        return [each for each in BATCHES if each < size] + [size], pool
+            return [each for each in BATCHES if each < min(size, 100)], studio
+        return [each for each in BATCHES if each < size] + [size], studio
 
 
 def _flags() -> tuple[object, ...]:

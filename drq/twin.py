@@ -24,8 +24,6 @@ class _Affine(_BatchNorm):
     shift: Tensor
 
     def forward(self, input: Tensor) -> Tensor:
-        last = input.dim() == 4 and input.is_contiguous(memory_format=torch.channels_last)
-        input = input.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)  # as PyTorch's own does
         per_channel = (-1, *[1] * (input.dim() - 2))
         return (input * self.scale.view(per_channel) + self.shift.view(per_channel)).to(input.dtype)
 
