@@ -43,13 +43,14 @@ def table(record: dict[str, Any]) -> str:
     from tables import markdown  # which imports this file in turn
 
     found = record["found"]
+    threats = [threat for threat in THREATS if threat in found]
     rows = []
     for place, bound in enumerate(BOUNDS):
         row = [str(bound)]
         for key in ("again", "equal"):
-            row.append(" / ".join(f"{100 * found[threat]['bounds'][place][key]:.2f}" for threat in THREATS))
+            row.append(" / ".join(f"{100 * found[threat]['bounds'][place][key]:.2f}" for threat in threats))
         rows.append(row)
-    cases = ", ".join(THREATS)
+    cases = ", ".join(threats)
     return markdown(["bound", f"searched again, %: {cases}", f"equal labels, %: {cases}"], rows)
 
 

@@ -64,8 +64,8 @@ def _keep(record: dict[str, Any], before: dict[str, Any], settings: Settings) ->
     place = ("device", "gpu", "processor", "threads", "torch")
     same = all(before["machine"].get(name) == record["machine"].get(name) for name in place)
     require(same, "out", "be a record of this machine", before["machine"], "name another file, or leave --add out")
-    for part in set(PARTS) - set(settings.parts):
-        if part in before:
+    for part in PARTS:
+        if part in before and part not in settings.parts:
             record[part] = before[part]
             record["settings"][part] = before["settings"][part]
     if "speed" not in settings.parts and "bare" in before:
@@ -73,7 +73,8 @@ def _keep(record: dict[str, Any], before: dict[str, Any], settings: Settings) ->
     memory = {name: ratio for name, ratio in before.get("memory", {}).items() if name.split(",")[0] not in settings.parts}
     record |= {"memory": memory} if memory else {}
     record |= {"subject": before["subject"]} if "subject" in before else {}
-    record["notes"] += before["notes"]
+    again = tuple(f"{name} is left out" for name in attacks.MAKERS) if "attacks" in settings.parts else ()
+    record["notes"] += [line for line in before["notes"] if not line.startswith(again)]
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ def speed(record: Record) -> Table:
     rows = [
         [
             row["contestant"],
-            f"{row['images_per_second']:.3g}",
+            _rate(row["images_per_second"]),
             f"{row['times_naive']:.1f}",
             _seconds(row["latency_seconds"]),
             _seconds(row["first_call_seconds"]),
@@ -105,7 +105,7 @@ def batch(record: Record) -> Table:
             row["contestant"],
             f"{row['batch']}",
             _seconds(row["first_call_seconds"]),
-            f"{row['images_per_second']:.3g}",
+            _rate(row["images_per_second"]),
             f"{row['passes']:.0f}",
             f"{row['compilations']}",
             _memory(row["peak_bytes"]),
@@ -119,7 +119,7 @@ def attacks(record: Record) -> Table:
     """PGD by library."""
     head = ["library", "images/s", "cross-entropy", "accuracy"]
     rows = [
-        [row["library"], f"{row['images_per_second']:.3g}", f"{row['cross_entropy']:.4f}", f"{100 * row['accuracy']:.1f} %"]
+        [row["library"], _rate(row["images_per_second"]), f"{row['cross_entropy']:.4f}", f"{100 * row['accuracy']:.1f} %"]
         for row in record["attacks"]
     ]
     return Table(f"PGD with {record['attacks'][0]['steps']} steps", head, rows)
@@ -139,6 +139,10 @@ MAKERS: dict[str, Callable[[Record], Table]] = {
 def _flat(record: Record, part: str) -> str:
     ratios = [ratio for name, ratio in record.get("memory", {}).items() if name.startswith(part)]
     return f". Memory grows by a factor of {max(ratios):.2f}" if ratios else ""
+
+
+def _rate(value: float) -> str:
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def _seconds(value: float) -> str:
