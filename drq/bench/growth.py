@@ -18,6 +18,7 @@ DIGITS = {"cpu": (1, 2), "cuda": (1, 2, 3)}  # 10, 100 and 1000 classes
 SIZES = {"cpu": (32, 64), "cuda": (32, 64, 128, 224)}
 STEPS = {"cpu": 300, "cuda": 400}  # of training
 IMAGES = {"cpu": 8, "cuda": 256}  # at 10 classes of 32 pixels; fewer where each costs more
+CLASSES_CHUNK = 2048  # at most, so that the images of all numbers of classes fill it
 SIZE_CHUNK = 256  # at most, so that the largest images fit
 IMAGENET_CHUNK = 512
 IMAGENET = Training(3, 224, ResNet50, steps=500, batch=128, rate=1e-3, device="cuda")
@@ -39,7 +40,7 @@ def classes(shop: Workshop) -> list[Task]:
     found, device = [], shop.device
     for digits in DIGITS[device]:
         images = max(4, IMAGES[device] // 10 ** (digits - 1))
-        facts = {"classes": 10**digits, "pixels": 32, "chunk": shop.settings.chunk}
+        facts = {"classes": 10**digits, "pixels": 32, "chunk": min(CLASSES_CHUNK, shop.settings.chunk)}
         found += _grown(shop, "classes", facts, recipe(device, digits), images)
     return found
 
@@ -129,7 +130,7 @@ def _flatness(shop: Workshop, part: str, growing: str) -> None:
     """
     for name in dict.fromkeys(each["contestant"] for each in shop.rows(part)):
         rows = [each for each in shop.rows(part) if each["contestant"] == name and each["peak_bytes"]]
-        full = [each for each in rows if each.get("batch", each.get("images")) * each["classes"] >= shop.settings.chunk]
+        full = [each for each in rows if each.get("batch", each.get("images")) * each["classes"] >= each["chunk"]]
         if len(full) > 1:
             few, many = (pick(full, key=lambda each: each[growing]) for pick in (min, max))
             shop.record.setdefault("memory", {})[f"{part}, {name}"] = many["peak_bytes"] / few["peak_bytes"]
