@@ -12,8 +12,9 @@ from assets import arguments, write
 from torch.utils.data import TensorDataset
 
 import drq
-from drq.evaluation.judging import Provision, judge
+from drq.evaluation.judging import judge
 from drq.evaluation.plan import shards, tasks
+from drq.evaluation.stage import Provision
 from drq.models.resnet import ResNet50
 
 PIXELS = (224, 288)

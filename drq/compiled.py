@@ -59,9 +59,9 @@ class Compiled:
                     return twin
         return None
 
-    def follows(self, model: Model, dtype: torch.dtype | None) -> bool:
+    def follows(self, model: Model) -> bool:
         """Whether it still is that model: the same object, with its weights where they were."""
-        return self.model is model and self.dtype == dtype and self._shared == _places(model)
+        return self.model is model and self._shared == _places(model)
 
     def refresh(self) -> None:
         """Follow weights that changed where they are."""

@@ -16,12 +16,12 @@ import torch
 from drq.errors import InputError, MissingError
 from drq.evaluation.effort import effort
 from drq.evaluation.engines import Engine, Local, chosen_engine
-from drq.evaluation.judging import Provision, check_fit, chosen_device, defended, forget, scene, the_model
 from drq.evaluation.plan import Shard, Task, shards, tasks
 from drq.evaluation.records import SCHEMA_VERSION
 from drq.evaluation.run import Run, Writer, now, writing
 from drq.evaluation.sources import Specified, as_source, as_spec
 from drq.evaluation.spec import Spec
+from drq.evaluation.stage import Provision, check_fit, chosen_device, defended, forget, scene, the_model
 from drq.version import __version__
 
 
@@ -124,7 +124,7 @@ def surveyed(provision: Provision, plan: list[Task]) -> Survey:
     for model, data in dict.fromkeys((task.model, task.data) for task in plan):
         what = f"model {model}"
         try:
-            found.models[model] = the_model(model, provision.device, provision.models.get(model))[1]
+            found.models[model] = the_model(model, provision.device, provision.models.get(model)).sha256
             what = f"data {data}"
             stage = scene(provision, model, data)
         except MissingError as error:

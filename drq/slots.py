@@ -289,11 +289,14 @@ class _Answer:
 
 
 class Engine:
-    """Carries out procedures on slots: several at a time, so that all slots are taken until the last problems."""
+    """Carries out procedures on slots: several at a time, so that all slots are taken until the last problems.
+
+    All that search the same model may share one, and with it what is compiled; they take turns.
+    """
 
     def __init__(self) -> None:
         self.lanes: dict[object, Lane] = {}
-        self.model: Compiled | None = None
+        self.models: dict[torch.dtype | None, Compiled] = {}
         self.exact: InPrecision | None = None
         self.lock = Lock()
 
@@ -309,16 +312,18 @@ class Engine:
         assert isinstance(eager, InPrecision)
         model, dtype = eager.model, eager.dtype
         with self.lock:  # another thread may be at work on the lanes
-            if self.model is None or not self.model.follows(model, dtype):
+            if self.exact is None or not all(each.follows(model) for each in self.models.values()):
+                self.lanes, self.models, self.exact = {}, {}, InPrecision(model, None)
+            if dtype not in self.models:
                 logger.warning(
                     "drq: the model is compiled for this and later calls of any batch size, which takes up to a minute"
                 )
-                self.lanes, self.model, self.exact = {}, Compiled(model, dtype), InPrecision(model, None)
-            self.model.refresh()
-        assert self.exact is not None
+                self.models[dtype] = Compiled(model, dtype)
+            compiled = self.models[dtype]
+            compiled.refresh()
         chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))
         spare = BATCHES[0] if on_gpu else 0  # graphs of the smallest batch take as long with fewer rows
-        return replace(setting, searched=self.model, exact=self.exact, chunk=chunk, together=TOGETHER, spare=spare)
+        return replace(setting, searched=compiled, exact=self.exact, chunk=chunk, together=TOGETHER, spare=spare)
 
     def drive(self, procedures: Iterable[Procedure[T]], setting: Setting, most: float = MOST_BLOCKS) -> Iterator[T]:
         """What the procedures end with, in their order; ``most`` of them are under way at a time."""
@@ -382,13 +387,13 @@ class Engine:
         kind = (problems.method, is_last(problems), objective.measure, objective.model, space, size, _flags())
         if kind not in self.lanes:
             sizes, studio = self._graphs(objective.model, size, center.device)
-            often = bool(sizes) and objective.model is self.model and not is_last(problems)
+            often = bool(sizes) and isinstance(objective.model, Compiled) and not is_last(problems)
             self.lanes[kind] = Lane(problems, size, sizes, studio, fused() if often else None)
         return self.lanes[kind]
 
     def _graphs(self, model: Model, size: int, device: torch.device) -> tuple[list[int], Studio | None]:
         """The batches for which there are CUDA graphs, and where these are recorded."""
-        fixed = self.model is not None and self.model.holds_tensors  # else weights may move without being seen to
+        fixed = all(each.holds_tensors for each in self.models.values())  # else weights may move without being seen to
         if device.type != "cuda" or not fixed:
             return [], None
         studio = next((lane.studio for lane in self.lanes.values()), None) or Studio(device)

@@ -105,9 +105,23 @@ def test_what_a_compiled_model_follows():
     torch.testing.assert_close(compiled(x), model(x), rtol=0, atol=1e-12)
     assert not compiled(x).requires_grad
     assert compiled(x.clone().requires_grad_()).requires_grad
-    assert compiled.follows(model, None)
-    assert not compiled.follows(model, torch.bfloat16)
-    assert not compiled.follows(copy.deepcopy(model), None)
+    assert compiled.follows(model)
+    assert not compiled.follows(copy.deepcopy(model))
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_variants_share_what_is_compiled(caplog):
+    fast, plain = pair(network(0, classes=5, gain=4))
+    x = inputs(0, 7, 4)
+    with caplog.at_level(logging.WARNING, logger="drq"):
+        for changes in ({}, {"alpha": 0.2}, {"explore": drq.Gradient(3)}, {"precision": "bfloat16"}, {}):
+            other = fast.variant(**changes)
+            if changes.get("precision") is None:
+                agree(other.decide(x), plain.variant(**changes).decide(x))
+            else:
+                other.decide(x)
+    assert len(caplog.records) == 2  # one for each precision
+    assert len({id(each) for each in fast._engine.models.values()}) == 2
 
 
 class Odd(nn.Module):

@@ -15,9 +15,12 @@ from drq.models import robustbench
 from drq.norms import as_norm
 from drq.threats.corruptions import KINDS
 
-SPECS = [*(f"table{number}" for number in range(1, 9)), *(f"figure{number}" for number in range(1, 6)), "section5", "digits"]
-PRINTED = sorted(set(SPECS) - {"figure1", "figure4", "digits"})  # those with numbers
-OURS = {"one rotation", "one translation", "red team", "red team l2", "random noise", "end to end"}  # threats without numbers
+SHOWN = [*(f"table{number}" for number in range(1, 9)), *(f"figure{number}" for number in range(1, 6)), "section5"]
+CLAIMED = ["calibration", "plain", "alpha", "gradient", "exploits", "training"]  # what the paper says without numbers
+SPECS = [*SHOWN, *CLAIMED, "digits"]
+PRINTED = sorted(set(SHOWN) - {"figure1", "figure4"})  # those with numbers
+SECOND = "cifar10-small"  # stands in for Wong2020Fast beside another, in some of them
+OURS = {"one rotation", "one translation", "random noise", "end to end"}  # threats without numbers
 QUANTITIES = {"table8": "difference", "figure5": "median"}
 
 
@@ -56,7 +59,7 @@ def test_names_are_known_and_no_paths(name):
         kind, _, rest = task.model.removeprefix("denoised:").partition(":")
         assert rest in robustbench.PUBLISHED if kind == "robustbench" else kind in models.catalogue.NAMED, task.model
         family, *corruption = task.data.split("/")
-        assert family in data
+        assert family.partition(":")[0] in data
         assert corruption in ([], *([kind, "5"] for kind in KINDS))
 
 
@@ -74,7 +77,7 @@ def test_spatial_shifts_are_the_closest_readings():
 def test_a_defence_is_the_same_wherever_it_has_the_same_name():
     """And its name says what it is."""
     found = {}
-    for name in set(SPECS) - {"digits", "figure1"}:  # other images, other radii
+    for name in set(SHOWN) - {"figure1"}:  # other points, other radii
         for title, defence in Spec.read(experiments()[name]).defences.items():
             settings = dict(getattr(defence, "settings", {}))
             assert found.setdefault(title, settings) == settings
@@ -96,6 +99,8 @@ def test_every_printed_number_is_measured(name):
     """By the same names, in the same suite; a worst case over several threats."""
     planned = plan(name)
     for cell in cells(name):
+        if cell["model"] == SECOND and SECOND not in {task.model for task in planned}:
+            continue
         rows = [
             task
             for task in planned

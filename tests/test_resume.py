@@ -23,10 +23,10 @@ from torch.utils.data import TensorDataset
 import drq
 from drq import Run, Spec
 from drq.evaluation.engines import Local, Outcome
-from drq.evaluation.judging import Provision
 from drq.evaluation.plan import Shard
 from drq.evaluation.records import UNTIMED
 from drq.evaluation.run import DRAFT, Writer
+from drq.evaluation.stage import Provision
 
 LOOP = sys.modules["drq.evaluate"]  # the module; drq.evaluate is its function
 with torch.random.fork_rng():

@@ -9,9 +9,10 @@ from itertools import islice
 from typing import Any, Protocol
 
 from drq.errors import InputError, MissingError, imported, nearest, one_line, require
-from drq.evaluation.judging import Judged, Provision, judge
+from drq.evaluation.judging import Judged, judge
 from drq.evaluation.plan import Shard
 from drq.evaluation.spec import ENGINES
+from drq.evaluation.stage import Provision
 
 Outcome = tuple[Shard, Judged | MissingError]
 RETRIES = 3  # of a shard whose worker was lost

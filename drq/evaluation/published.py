@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parent.parent
 PLACES = (PACKAGE / "experiments", PACKAGE.parent / "experiments")  # in a wheel, in a clone of the project
-PAPER = "paper.toml"
+PAPER, CLAIMS, GAPS = "paper.toml", "claims.toml", "gaps.toml"  # what the paper shows, says, and leaves open
 KEYS = ("experiment", "model", "data", "suite", "threat", "defence")
 
 
@@ -26,7 +26,8 @@ def experiments() -> dict[str, Path]:
     >>> [name for name in experiments() if name.startswith("figure")]
     ['figure1', 'figure2', 'figure3', 'figure4', 'figure5']
     """
-    return {path.stem: path for path in sorted(_folder().glob("*.toml")) if path.name != PAPER}
+    beside = (PAPER, CLAIMS, GAPS)
+    return {path.stem: path for path in sorted(folder().glob("*.toml")) if path.name not in beside}
 
 
 def published(experiment: str | None = None, quantity: str = "accuracy") -> polars.DataFrame:
@@ -73,6 +74,14 @@ def notes() -> dict[str, str]:
     return dict(_paper()["notes"])
 
 
+def reasons(experiment: str, place: Mapping[str, Any]) -> str | None:
+    """Why a gain came out with another sign than in the paper, as far as it is known; ``place`` has the names of the cell."""
+    for each in _paper().get("reasons", ()):
+        if each["experiment"] == experiment and all(place[key] == each[key] for key in KEYS[1:] if key in each):
+            return str(each["why"])
+    return None
+
+
 def _cells() -> Iterator[dict[str, Any]]:
     """Every number with its place."""
     for block in _paper()["blocks"]:
@@ -91,7 +100,8 @@ def _check(name: str, value: str, known: Iterable[str]) -> None:
     )
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Where the specs are."""
     found = next((place for place in PLACES if (place / PAPER).is_file()), None)
     if found is None:
         raise InputError(f"{PLACES[0]} must come with the package, got no such folder: install it anew")
@@ -100,4 +110,4 @@ def _folder() -> Path:
 
 @cache
 def _paper() -> dict[str, Any]:
-    return tomllib.loads((_folder() / PAPER).read_text(encoding="utf-8"))
+    return tomllib.loads((folder() / PAPER).read_text(encoding="utf-8"))

@@ -74,6 +74,7 @@ class Spec:
         limit: of samples of every data set, its first; None for all.
         victim: whom threats look at, unless they say.
         precision: in which models run.
+        quick: whether DRQ runs on a GPU compiled and in float16, with near ties in float32; elsewhere it changes nothing.
         shard: samples between two writes.
         threads: that torch uses on a CPU; part of the spec, since sums depend on it.
         keep_images: how many inputs of every threat are kept as it left them; True for all.
@@ -97,6 +98,7 @@ class Spec:
     limit: int | None = None
     victim: str = "base"
     precision: str = "float32"
+    quick: bool = False
     shard: int = 100
     threads: int = 1
     keep_images: int | bool = 0
@@ -136,7 +138,9 @@ class Spec:
             require(isinstance(getattr(self, key), str), key, "be text", repr(getattr(self, key)), "put it in quotes")
         plain = self.name not in ("", ".", "..") and not set(self.name) & set("/\\\0")
         require(plain, "name", "be the name of a folder", repr(self.name), "leave slashes out")
-        require(isinstance(self.rounding, bool), "rounding", "be true or false", repr(self.rounding), "true is the default")
+        for key, default in {"rounding": "true", "quick": "false"}.items():
+            value = getattr(self, key)
+            require(isinstance(value, bool), key, "be true or false", repr(value), f"{default} is the default")
 
     def _trials(self) -> Iterator[tuple[str, Trial]]:
         """Every threat with its place in the spec; the paper's ensemble becomes its members, in a suite of its name."""

@@ -1,0 +1,230 @@
+"""What a shard needs before it is judged: models, data and defences, each made once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from drq.adapters import InPrecision, Subset
+from drq.data.catalogue import load as load_data
+from drq.data.dataset import Data, Relabelled
+from drq.defences.defence import Defence, Quantified
+from drq.drq import DRQ, PRECISIONS
+from drq.errors import InputError, MissingError, require
+from drq.evaluation.plan import tasks
+from drq.evaluation.spec import Spec
+from drq.images import View
+from drq.models import weights
+from drq.models.catalogue import load as load_model
+
+logger = logging.getLogger("drq")
+T = TypeVar("T")
+QUICK = {"precision": "float16", "compile": True}  # how DRQ runs on a GPU where it shall be quick
+
+
+class Kept(Generic[T]):
+    """The last few things that were made, by what they were made of."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.things = most, OrderedDict[Hashable, T]()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The thing, made now unless it is kept."""
+        thing = self.things.pop(key) if key in self.things else make()
+        self.things[key] = thing
+        while len(self.things) > self.most:
+            self.things.popitem(last=False)
+        return thing
+
+
+class Seen:
+    """A model as a data set sees it, and all DRQ around it, which share what is compiled."""
+
+    def __init__(self, model: InPrecision) -> None:
+        self.model = model
+        self._first: DRQ | None = None
+
+    def searched(self, robust: DRQ) -> DRQ:
+        """The same DRQ, sharing with the others."""
+        self._first = self._first or robust
+        return self._first.variant(**robust.settings)
+
+
+class Loaded:
+    """A model on its device, its sha256, and the ways in which data sets see it."""
+
+    def __init__(self, model: nn.Module, sha256: str) -> None:
+        self.model, self.sha256 = model, sha256
+        self._seen: dict[object, Seen] = {}
+
+    def seen(self, subset: tuple[int, ...] | None, precision: str) -> Seen:
+        """With these of its classes, in this precision."""
+        if (subset, precision) not in self._seen:
+            ready = InPrecision(self.model if subset is None else Subset(self.model, subset), PRECISIONS[precision])
+            ready.card = getattr(self.model, "card", None)  # type: ignore[assignment]  # it tells defences of the training
+            self._seen[subset, precision] = Seen(ready)
+        return self._seen[subset, precision]
+
+
+MODELS: Kept[Loaded] = Kept(2)  # they outlast a run, so that the next one need not compile them again
+
+
+@dataclass(frozen=True, eq=False)
+class Handed:
+    """What a caller handed in, told from others by nothing but being itself: not every data set can be a key."""
+
+    it: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Provision:
+    """Where models and data come from, and how they are run: all that a worker has to know besides its shard."""
+
+    experiment: str
+    spec_hash: str
+    seed: int
+    precision: str
+    quick: bool
+    device: str
+    threads: int
+    rounding: bool
+    keep_images: int
+    most: int | None  # samples of a data set that are used, at most
+    defences: Mapping[str, Defence]
+    models: Mapping[str, Handed] = field(repr=False)  # others are loaded by name
+    data: Mapping[str, Handed] = field(repr=False)
+    known: Mapping[str, str] = field(default_factory=dict)  # sha256 of models and data, as they were when the run was begun
+
+    @classmethod
+    def of(cls, spec: Spec, device: str) -> Provision:
+        """For the shards of a spec; the device "auto" is chosen where a shard is judged."""
+        every = 2**62 if spec.keep_images is True else int(spec.keep_images)
+        models = {name: Handed(each) for name, each in spec.given_models.items()}
+        data = {name: Handed(each) for name, each in spec.given_data.items()}
+        limits = [task.limit for task in tasks(spec)]
+        most = None if None in limits else max(each for each in limits if each is not None)
+        how = (spec.seed, spec.precision, spec.quick, device, spec.threads, spec.rounding, every, most)
+        return cls(spec.name, spec.hash, *how, spec.defences, models, data)
+
+
+class Scene(NamedTuple):
+    """A model and data that fit together."""
+
+    seen: Seen
+    data: Data
+    weights_sha256: str
+    data_sha256: str
+
+    @property
+    def model(self) -> InPrecision:
+        """As it is seen here."""
+        return self.seen.model
+
+
+def chosen_device(name: str) -> str:
+    """The device by its name; "auto" takes a GPU where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device must be one that this machine has, got {name!r}: auto and cpu always work") from error
+    return name
+
+
+def forget() -> None:
+    """Load everything anew: files may have changed."""
+    the_model.cache_clear()
+    the_data.cache_clear()
+
+
+@lru_cache(maxsize=2)
+def the_model(name: str, device: str, given: Handed | None) -> Loaded:
+    """A model on its device, loaded by its name unless it is given."""
+    model: nn.Module = load_model(name) if given is None else deepcopy(given.it)  # a caller's model stays where it is
+    sha256 = getattr(getattr(model, "card", None), "sha256", None)
+    if sha256 is None or given is not None:  # a caller may have trained it on since it came from its file
+        sha256 = weights.contents({key: each.cpu() for key, each in model.state_dict().items()})
+    loaded = Loaded(model.to(device).eval(), sha256)
+    return loaded if given is not None else MODELS.get((name, device, sha256), lambda: loaded)
+
+
+@lru_cache(maxsize=4)
+def the_data(name: str, view: View | None, given: Handed | None, most: int | None) -> tuple[Data, tuple[int, ...] | None, str]:
+    """Data, loaded by its name unless it is given, as a model with this view sees it; the logits that count; its sha256."""
+    seen = None if given is not None and isinstance(given.it, Data) else view  # which says itself how it is seen
+    data = load_data(name if given is None else given.it, view=seen)
+    sha256 = data.sha256 or _contents(data, min(len(data), most or len(data)))
+    return (data, None, sha256) if data.subset is None else (Relabelled(data), data.subset, sha256)
+
+
+def _contents(data: Data, count: int, at_once: int = 100) -> str:
+    """The sha256 of the first samples, for data that was handed in: nothing else tells it from other data."""
+    whole = hashlib.sha256()
+    for first in range(0, count, at_once):
+        for values in data.batch(range(first, min(first + at_once, count))):
+            whole.update(values.numpy().tobytes())
+    return whole.hexdigest()
+
+
+def scene(provision: Provision, name: str, data_name: str) -> Scene:
+    """A model and data; data that shows only some of the model's classes is judged on those."""
+    loaded = the_model(name, chosen_device(provision.device), provision.models.get(name))
+    card = getattr(loaded.model, "card", None)
+    data, subset, content = the_data(data_name, getattr(card, "view", None), provision.data.get(data_name), provision.most)
+    return Scene(loaded.seen(subset, provision.precision), data, loaded.sha256, content)
+
+
+def check_fit(provision: Provision, stage: Scene, name: str, data_name: str) -> int:
+    """One image through the model tells whether they belong together, and how many classes there are."""
+    model, data, device = stage.model, stage.data, chosen_device(provision.device)
+    x, y = data.batch([0])
+    try:
+        with torch.no_grad():
+            logits = model(x.to(device))
+    except (RuntimeError, ValueError, TypeError) as error:
+        shape = f"images of shape {tuple(x.shape[1:])} ({' '.join(str(error).split())[:120]})"
+        raise InputError(f"{name} must take the images of {data_name}, got {shape}: they do not belong together") from error
+    given = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+    table = isinstance(logits, Tensor) and logits.dim() == 2
+    require(table, name, "return a table of logits", given, "wrap it, see drq.FirstOutput")
+    finite = bool(logits.isfinite().all())
+    require(finite, name, "return finite logits", "NaN or infinity", "check its weights, and that it takes images in [0, 1]")
+    if bool((logits >= 0).all()) and bool((logits.sum(1) - 1).abs().max() < 1e-4):
+        logger.warning("drq: what %s returns looks like probabilities; DRQ reads logits, so take its softmax off", name)
+    count, label = logits.shape[1], int(y[0])
+    known = label < count and (data.classes is None or len(data.classes) == count)
+    told = f"{count} logits for {f'label {label}' if data.classes is None else f'{len(data.classes)} classes'}"
+    require(known, name, f"know the classes of {data_name}", told, "they do not belong together")
+    return int(count)
+
+
+def defended(provision: Provision, stage: Scene, names: Iterable[str]) -> dict[str, nn.Module]:
+    """Every defence around the model, so that one that cannot be built is told before anything is written."""
+    found = {}
+    for name in dict.fromkeys(names):
+        try:
+            found[name] = around(provision, name, stage.seen)
+        except MissingError:
+            continue  # the loop tells it, and runs the rest
+        except InputError as error:
+            raise InputError(f"defences.{name}: {error}") from error
+    return found
+
+
+def around(provision: Provision, name: str, seen: Seen) -> nn.Module:
+    """A defence around the model, made anew since it may remember what it saw."""
+    defence = provision.defences[name]
+    if not isinstance(defence, Quantified):
+        return defence.around(seen.model)
+    fast = QUICK if provision.quick and chosen_device(provision.device).startswith("cuda") else {}
+    return seen.searched(Quantified(fast | dict(defence.settings)).around(seen.model))

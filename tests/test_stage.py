@@ -1,0 +1,139 @@
+"""What is kept between shards and runs: attacks, models, and what is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import drq
+from drq import threats
+from drq.evaluation import judging, stage
+from drq.evaluation.spec import Spec
+from drq.evaluation.stage import Kept, Provision
+
+COLUMNS = ["threat", "defence", "index", "prediction", "distance_linf", "threat_passes"]
+DRQ = {"defence": "drq", "norm": "linf", "radius": 0.2, "explore": drq.Gradient(2), "quantify": drq.Gradient(2)}
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "SHIFTED", Kept(40))
+    monkeypatch.setattr(stage, "MODELS", Kept(2))
+    stage.forget()
+
+
+def evaluated(out: Path, threat: Any, **more: Any) -> drq.Run:
+    given = {"models": ["digits"], "data": ["digits"], "limit": 4, "defences": {"standard": {}, "DRQ": DRQ}} | more
+    return drq.evaluate({"threats": {"clean" if threat is None else "attack": threat}} | given, out)
+
+
+class Counted(threats.PGD):
+    """PGD that counts how often it runs; it claims to be one of the package."""
+
+    __module__ = "drq.threats.attacks"
+    runs = 0
+
+    def run(self, *given: Any, **more: Any) -> Any:
+        Counted.runs += 1
+        return super().run(*given, **more)
+
+
+def test_an_attack_serves_the_next_experiment(tmp_path: Path) -> None:
+    Counted.runs, attack = 0, Counted("linf", 0.1, 3)
+    first = evaluated(tmp_path / "1", attack)
+    again = evaluated(tmp_path / "2", attack, defences={"standard": {}})
+    assert Counted.runs == 1
+    alone = first.records.filter(defence="standard").select(COLUMNS)
+    assert alone.equals(again.records.select(COLUMNS))
+    evaluated(tmp_path / "3", Counted("linf", 0.2, 3))
+    evaluated(tmp_path / "4", attack, limit=3)
+    assert Counted.runs == 3
+    evaluated(tmp_path / "5", attack, threads=2)  # sums may differ
+    assert Counted.runs == 4
+
+
+def test_what_a_caller_made_is_attacked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Counted.runs, attack = 0, Counted("linf", 0.1, 1)
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval()
+    for number in range(2):
+        evaluated(tmp_path / f"model{number}", attack, models={"mine": flat})
+    assert Counted.runs == 2
+    monkeypatch.setattr(judging, "LARGEST_KEPT", 4 * 64 * 4 - 1)
+    for number in range(2):
+        evaluated(tmp_path / f"large{number}", attack)
+    assert Counted.runs == 4
+    Counted.__module__ = "mine"
+    monkeypatch.undo()
+    try:
+        for number in range(2):
+            evaluated(tmp_path / f"threat{number}", attack)
+    finally:
+        Counted.__module__ = "drq.threats.attacks"
+    assert Counted.runs == 6
+
+
+@dataclass(frozen=True)
+class Remembers(drq.defences.Defence):
+    """A defence whose answers depend on how often it was asked."""
+
+    def around(self, model: nn.Module) -> nn.Module:
+        class Forgetful(nn.Module):
+            asked = 0
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                self.asked += 1
+                return torch.full((len(x), 10), 0.0).index_fill(1, torch.tensor([self.asked]), 1.0)
+
+        return Forgetful()
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"defence": "remembers"}
+
+
+def test_other_defences_start_anew_with_every_shard(tmp_path: Path) -> None:
+    run = evaluated(tmp_path, None, defences={"mine": Remembers()}, shard=2)
+    assert run.records["prediction"].n_unique() == 1
+
+
+def test_all_drq_around_a_model_share_what_is_compiled() -> None:
+    other = DRQ | {"alpha": 0.3}
+    spec = Spec(models=["digits"], data=["digits"], defences={"one": DRQ, "two": other}, quick=True)
+    provision = Provision.of(spec, "cpu")
+    scenes = [stage.scene(provision, "digits", "digits") for _ in range(2)]
+    assert scenes[0].model is scenes[1].model
+    one, two, again = (stage.around(provision, name, scenes[0].seen) for name in ("one", "two", "one"))
+    assert one._engine is two._engine is again._engine
+    assert (one.alpha, two.alpha) == (0.5, 0.3)
+    assert not one.compile_model  # quick is for GPUs
+
+
+def test_a_model_outlasts_a_run_unless_its_weights_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = stage.the_model("digits", "cpu", None)
+    stage.forget()
+    assert stage.the_model("digits", "cpu", None) is first
+    stage.forget()
+    monkeypatch.setattr(stage.weights, "contents", lambda _: "another")
+    loaded = drq.load_model("digits")
+    loaded.card = None
+    monkeypatch.setattr(stage, "load_model", lambda _: loaded)
+    assert stage.the_model("digits", "cpu", None) is not first
+    stage.forget()
+
+
+def test_kept_are_the_last() -> None:
+    kept: Kept[int] = Kept(2)
+    made: list[int] = []
+
+    def make(value: int) -> int:
+        made.append(value)
+        return value
+
+    for value in (1, 2, 1, 3, 1, 2):
+        assert kept.get(value, lambda value=value: make(value)) == value
+    assert made == [1, 2, 3, 2]
