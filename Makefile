@@ -5,7 +5,7 @@ READY := .venv/.ready
 # Small models gain nothing from threads, and two test processes fill two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -o faulthandler_timeout=600
 
-.PHONY: help setup demo test test-slow lint format theory tables benchmarks test-zoo
+.PHONY: help setup demo test test-slow lint format theory tables ledger benchmarks test-zoo
 
 help:
 	@echo "make demo       train a small classifier and see DRQ at work (two minutes, and a report)"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the files"
 	@echo "make tables     write the tables in docs/ from the records in results/"
+	@echo "make ledger     write docs/ledger.md, the paper beside our numbers, from the records in results/paper"
 	@echo "make benchmarks measure attacks, red team, spatial shifts and speed anew (a GPU; DRQ_TEST_ASSETS=<folder>)"
 	@echo "make theory     measure how far the search departs from the propositions, for docs/theory.md"
 
@@ -59,6 +60,9 @@ theory: $(READY)
 
 tables: $(READY)
 	$(BIN)/python benchmarks/tables.py
+
+ledger: $(READY)
+	$(BIN)/drq reproduce --ledger docs/ledger.md
 
 benchmarks: $(READY)
 	$(BIN)/python benchmarks/attacks.py

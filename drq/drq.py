@@ -29,6 +29,7 @@ from drq.inputs import check_bounds, check_radius
 from drq.minimum_norm import MinimumNorm
 from drq.norms import Ball, Bounds, Norm, as_norm
 from drq.objectives import Model
+from drq.plane import Extent, Plane, through
 from drq.regions import Procedure, Regions, one_by_one
 from drq.scores import log_robustness
 from drq.search import Search, check_steps
@@ -129,12 +130,17 @@ class DRQ(Wrapper):
         names = ("norm", "radius", "alpha", "explore", "quantify", "classes", "explore_base", "prune", "precision")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All arguments but the model."""
+        names = [name for name in inspect.signature(DRQ).parameters if name not in ("model", "compile")]
+        return {name: getattr(self, name) for name in names} | {"compile": self.compile_model}
+
     def variant(self, **changes: Any) -> DRQ:
-        """The same model with other settings."""
-        settings = {name: getattr(self, name) for name in inspect.signature(DRQ).parameters if name not in ("model", "compile")}
-        settings["compile"] = self.compile_model
-        other = DRQ(self.model, **(settings | changes))
+        """The same model with other settings. What is compiled is compiled once for both."""
+        other = DRQ(self.model, **(self.settings | changes))
         other._cost_was_logged = self._cost_was_logged
+        other._engine = self._engine
         return other
 
     def shortened(self, steps: int) -> DRQ:
@@ -160,6 +166,32 @@ class DRQ(Wrapper):
         with torch.inference_mode(False), torch.no_grad(), closing(self._blocks(x, self.keep_points)) as blocks:
             parts = [conclude(block, self.keep_points) for _, block in blocks]
         return parts[0].joined(parts[1:])
+
+    def plane(
+        self,
+        x: Tensor,
+        u: Tensor | None = None,
+        v: Tensor | None = None,
+        extent: Extent | None = None,
+        pixels: int = 300,
+        *,
+        everywhere: bool = False,
+    ) -> Plane:
+        """The answers all over a plane through x (1, ...), and what was done at x: all that :func:`drq.plots.plane` draws.
+
+        The radius of the whole plane is that of x, calibrated once: calibrating at every point would cost more than all else.
+
+        Args:
+            x: one sample.
+            u: direction of the first coordinate, of the shape of a sample; x itself is at (0, 0), and lengths of u count as 1.
+                Without u and v, inputs of two features have their features as coordinates.
+            v: direction of the second coordinate; it need not be orthogonal to u.
+            extent: lowest and highest of the first and of the second coordinate; None for the input box where there are no u and
+                v, and for -1 to 1 where there are.
+            pixels: points along each side of the grid; those that leave the input box are left out.
+            everywhere: whether to calibrate at every point instead.
+        """
+        return through(self, x, u, v, extent, pixels, everywhere)
 
     def forward(self, x: Tensor) -> Tensor:
         """Log-robustness (N, C) of every class; its argmax is the label.

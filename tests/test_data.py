@@ -121,6 +121,14 @@ def test_digits_are_those_of_the_demonstration():
     assert [int(each) for each in images.y[:8]] == [0, 1, 3, 6, 7, 1, 3, 5]  # once and for all
 
 
+def test_a_name_may_say_the_split():
+    pytest.importorskip("sklearn")
+    named, given = drq.data.load("digits:train"), drq.data.load("digits", "train")
+    assert (named.name, len(named), named.sha256) == (given.name, len(given), given.sha256)
+    assert drq.data.load("digits:train", "train").sha256 == given.sha256
+    assert drq.data.load("digits:test").sha256 == drq.data.load("digits").sha256 != given.sha256
+
+
 def test_a_dataset_of_floats_and_of_bytes():
     x = torch.rand(3, 1, 4, 5)
     floats = drq.data.load(TensorDataset(x.double(), torch.tensor([2, 0, 1])))
@@ -203,6 +211,10 @@ class Endless(IterableDataset):
         (lambda: drq.data.load(7), r"be the name of a data set or a torch Dataset, got int"),
         (lambda: drq.data.load("cifar10", "valid"), r"split must be one of train, test for cifar10, got 'valid'"),
         (lambda: drq.data.load("imagenet-a", "train"), r"split must be one of test for imagenet-a, got 'train'"),
+        (lambda: drq.data.load("cifar10:valid"), r"split must be one of train, test for cifar10, got 'valid'"),
+        (lambda: drq.data.load("imagenet-a:train"), r"split must be one of test for imagenet-a, got 'train'"),
+        (lambda: drq.data.load("cifar10:test", "train"), r"be left out, or be that of 'cifar10:test', got 'train'"),
+        (lambda: drq.data.load("cifar11:train"), r"got 'cifar11': the nearest is cifar10"),
         (lambda: drq.data.load("cifar10", severity=3), r"severity must be None for cifar10, got 3"),
         (lambda: drq.data.load(Items((OK, 0)), "train"), r"split must be one of test for a Dataset"),
         (lambda: drq.data.load(Items()), r"at least one item"),

@@ -16,7 +16,7 @@ from drq.norms import as_norm
 from drq.threats.corruptions import KINDS
 
 SHOWN = [*(f"table{number}" for number in range(1, 9)), *(f"figure{number}" for number in range(1, 6)), "section5"]
-CLAIMED = ["calibration", "plain", "alpha", "gradient", "exploits", "training"]  # what the paper says without numbers
+CLAIMED = ["calibration", "plain", "alpha", "gradient", "exploits", "training-data"]  # what the paper says without numbers
 SPECS = [*SHOWN, *CLAIMED, "digits"]
 PRINTED = sorted(set(SHOWN) - {"figure1", "figure4"})  # those with numbers
 SECOND = "cifar10-small"  # stands in for Wong2020Fast beside another, in some of them

@@ -92,7 +92,7 @@ def load(
     """Images in [0, 1] with labels.
 
     Args:
-        name: as :func:`list` has it, or a torch Dataset of (image, label).
+        name: as :func:`list` has it, or a torch Dataset of (image, label). It may name the split as well: ``cifar10:train``.
         split: "test" or, where there is one, "train".
         limit: only the first so many.
         download: whether what is missing may be fetched from the network.
@@ -109,6 +109,7 @@ def load(
     if not isinstance(name, str):
         _check("a Dataset", split, ("test",), severity)
         return load_given(name, view).first(limit)
+    name, split = _with_split(name, split)
     kind = _kind(name)
     _check(name, split, kind.splits, None if kind.open in (load_arrays, load_pictures) else severity)
     try:
@@ -118,6 +119,16 @@ def load(
             f"name must be a data set that can be read, got {name!r} ({error}): check the rights of its files"
         ) from error
     return data.first(limit)
+
+
+def _with_split(name: str, split: str) -> tuple[str, str]:
+    """The name alone, and the split, which may stand behind a colon in it. Folders have a colon of their own, and no splits."""
+    alone, colon, named = name.partition(":")
+    if not colon or name.startswith(PREFIX):
+        return name, split
+    agreed = split in ("test", named)
+    require(agreed, "split", f"be left out, or be that of {name!r}", repr(split), "say it in one place")
+    return alone, named
 
 
 def _kind(name: str) -> Kind:

@@ -1,0 +1,1 @@
+"""What the paper shows and says, beside what came out here."""

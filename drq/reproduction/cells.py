@@ -1,0 +1,100 @@
+"""The numbers of the paper, cell by cell, beside those that came out here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drq import tables
+from drq.evaluation.published import published, stand_ins
+from drq.evaluation.records import require_polars
+
+if TYPE_CHECKING:
+    import polars
+
+PLACE = ("model", "data", "suite", "threat")  # of a cell, but for the defence
+UNDEFENDED = "standard"
+OURS = (
+    *("images", "accuracy", "low", "high", "passes", "threat_passes"),
+    *("difference", "difference_low", "difference_high", "p_value"),
+)
+SAME, LIKELY, UNCLEAR, OPPOSITE, NEITHER = "same", "same, within noise", "other, within noise", "opposite", "no gain here"
+
+
+def counted(records: polars.DataFrame) -> polars.DataFrame:
+    """Accuracy in every cell that the records have: single threats, worst cases of suites, means over corruptions."""
+    pl = require_polars()
+    parts = [tables.cells(records), tables.worst_case(records)]
+    if records["data"].cast(pl.String).str.contains("-c/").any():
+        parts.append(tables.mean_over_data(records))
+    found: polars.DataFrame = pl.concat([part.select(*PLACE, "victim", "defence", *OURS) for part in parts])
+    return found.with_columns(pl.selectors.categorical().cast(pl.String))
+
+
+def beside(experiment: str, records: polars.DataFrame | None) -> polars.DataFrame:
+    """Every cell of the paper in an experiment: ``value`` and ``gain`` there, and what came out here, if it was run.
+
+    ``gain`` is the difference to the undefended model in the same place; Table 8 has nothing else. A model of the paper whose
+    weights are not at hand has a stand-in, in ``model``; ``of`` is the model of the paper. ``sign`` compares the two gains.
+    """
+    pl = require_polars()
+    alone = published(experiment, "difference").rename({"value": "gain"}).with_columns(value=pl.lit(None, pl.Float64))
+    paper = pl.concat([_with_gains(published(experiment)), alone], how="diagonal")
+    names = pl.col("model").replace(stand_ins())
+    paper = paper.with_columns(of=names, stand_in=pl.col("model") != names)
+    if records is None or not len(records):
+        ours = pl.DataFrame(schema=dict.fromkeys((*PLACE, "defence"), pl.String) | dict.fromkeys(OURS, pl.Float64))
+    else:
+        ours = counted(records).filter(pl.col("victim") == "base").drop("victim")
+    found: polars.DataFrame = paper.join(ours, on=[*PLACE, "defence"], how="left", maintain_order="left")
+    places = ["of", *PLACE[1:], "defence"]
+    order = paper.filter(~pl.col("stand_in")).select(places).with_row_index("row")
+    shown = found.filter(pl.col("accuracy").is_not_null() | ~pl.col("stand_in"))
+    return shown.join(order, on=places, how="left").sort("row", "stand_in", "model").drop("row").with_columns(sign=_sign())
+
+
+def cosines(experiment: str, records: polars.DataFrame | None) -> polars.DataFrame:
+    """Figure 5: quartiles of the cosine between the way of the attack and that of DRQ, where DRQ put an answer right."""
+    pl = require_polars()
+    named = {"median": 0.5, "lower quartile": 0.25, "upper quartile": 0.75}
+    keys = [*PLACE, "defence"]
+    paper = published(experiment, "median").select(*keys, paper="value")
+    for name in ("lower quartile", "upper quartile"):
+        paper = paper.join(published(experiment, name).select(*keys, pl.col("value").alias(f"paper {name}")), on=keys, how="left")
+    paper = paper.rename({"paper": "paper median"}).filter(pl.col("model").is_in([*stand_ins()]))
+    if records is None:
+        return paper.clear()
+    right = (pl.col("prediction") == pl.col("label")) & (pl.col("base_prediction") != pl.col("label"))
+    mine = records.with_columns(pl.selectors.categorical().cast(pl.String)).filter(right, pl.col("cosine").is_not_null())
+    quartiles = (pl.col("cosine").quantile(share, "linear").alias(name) for name, share in named.items())
+    ours = mine.group_by(keys).agg(*quartiles, images=pl.len())
+    return paper.join(ours, on=keys, how="inner", maintain_order="left")
+
+
+def _with_gains(paper: polars.DataFrame) -> polars.DataFrame:
+    pl = require_polars()
+    alone = paper.filter(defence=UNDEFENDED).select(*PLACE, alone="value")
+    joined = paper.join(alone, on=PLACE, how="left", maintain_order="left")
+    gain = pl.when(pl.col("defence") != UNDEFENDED).then((pl.col("value") - pl.col("alone")).round(2))
+    return joined.with_columns(gain=gain).drop("alone")
+
+
+def _sign() -> polars.Expr:
+    """Whether both gains have one sign, and whether ours is beyond the noise of our sample."""
+    pl = require_polars()
+    theirs, ours = pl.col("gain"), pl.col("difference")
+    sure = (pl.col("difference_low") > 0) | (pl.col("difference_high") < 0)
+    agree, differ = theirs * ours > 0, theirs * ours < 0
+    sign: polars.Expr = (
+        pl.when(agree & sure)
+        .then(pl.lit(SAME))
+        .when(agree)
+        .then(pl.lit(LIKELY))
+        .when(differ & sure)
+        .then(pl.lit(OPPOSITE))
+        .when(differ)
+        .then(pl.lit(UNCLEAR))
+        .when((theirs != 0) & (ours == 0))
+        .then(pl.lit(NEITHER))
+        .otherwise(pl.lit(""))
+    )
+    return sign

@@ -1,0 +1,120 @@
+"""Records that are kept beside the code: the columns that tables, figures and claims need, small enough for a repository.
+
+``NAME.parquet`` has the rows of an experiment, ``NAME.json`` what was evaluated, where, and how long it took.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drq.errors import InputError, require
+from drq.evaluation.records import COLUMNS, require_polars
+from drq.evaluation.run import Run
+from drq.files import in_one_piece
+
+if TYPE_CHECKING:
+    import polars
+
+DROPPED = (  # what the whole run alone has: the same in all rows, or asked by no table
+    *("rounded_prediction", "survives_rounding", "explored", "true_explored", "logit_margin", "candidates", "seed"),
+    *("precision", "device", "spec_hash", "weights_sha256", "data_sha256", "drq_version", "torch_version", "schema_version"),
+)
+BITS = 10  # of the fraction of a number that are kept: three digits
+ABOUT = ("title", "spec_hash", "created", "models", "data", "versions")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is kept of an experiment.
+
+    Args:
+        name: of its spec.
+        rows: with the columns of a run's records, but for those in :data:`DROPPED`.
+        about: what was evaluated, where, and what it took.
+    """
+
+    name: str
+    rows: polars.DataFrame
+    about: Mapping[str, Any]
+
+
+def shortened(run: Run) -> Record:
+    """What is kept of a run."""
+    return Record(run.name, condensed(run.records), about(run))
+
+
+def keep(run: Run, folder: Path) -> Record:
+    """Write what is kept of a run, and return it."""
+    record = shortened(run)
+    whole = BytesIO()
+    record.rows.write_parquet(whole, compression="zstd", compression_level=19, statistics=False)
+    for suffix, content in (("parquet", whole.getvalue()), ("json", (json.dumps(record.about, indent=1) + "\n").encode())):
+        with in_one_piece(folder / f"{run.name}.{suffix}") as file:
+            file.write(content)
+    return record
+
+
+def kept(folder: Path, name: str) -> Record | None:
+    """What is kept of an experiment; None where there is nothing."""
+    pl = require_polars()
+    rows, notes = folder / f"{name}.parquet", folder / f"{name}.json"
+    if not rows.exists() or not notes.exists():
+        return None
+    try:
+        frame = pl.read_parquet(rows).with_columns(pl.selectors.categorical().cast(pl.String))
+        told = json.loads(notes.read_text(encoding="utf-8"))
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{rows} must be a record, got '{error}': drq reproduce {name} --keep {folder} makes one") from error
+    names = [each for each in COLUMNS if each not in DROPPED]
+    require(frame.columns == names, str(rows), "have the columns of this version", frame.columns, "make it again")
+    return Record(name, frame, told)
+
+
+def condensed(records: polars.DataFrame) -> polars.DataFrame:
+    """The columns that are kept, numbers to three digits."""
+    pl = require_polars()
+    names = [each for each in COLUMNS if each not in DROPPED]
+    numbers = [each for each in names if COLUMNS[each].kind == "number" and each not in ("passes", "threat_passes")]
+    whole = [each for each in names if COLUMNS[each].kind == "whole"]
+    frame = records.select(names).with_columns(pl.col(whole).cast(pl.Int32))
+    frame = frame.with_columns(pl.col(each).round().cast(pl.Int32) for each in ("passes", "threat_passes"))
+    return frame.with_columns(_rounded(frame[each]).alias(each) for each in numbers)
+
+
+def _rounded(column: polars.Series) -> polars.Series:
+    """The nearest numbers whose fractions have few bits."""
+    import numpy as np
+
+    pl = require_polars()
+    fraction, exponent = np.frexp(column.cast(pl.Float64).to_numpy())
+    short = np.ldexp(np.round(fraction * 2**BITS) / 2**BITS, exponent).astype(np.float32)
+    made: polars.Series = pl.Series(column.name, short, dtype=pl.Float32, nan_to_null=column.null_count() > 0)
+    return made
+
+
+def about(run: Run) -> dict[str, Any]:
+    """What a reader of the numbers wants to know."""
+    records = run.records
+    devices = records["device"].unique(maintain_order=True).to_list()
+    quick = run.about["spec"].get("quick", False) and devices != ["cpu"]
+    return {key: run.about.get(key) for key in ABOUT} | {
+        "seed": run.about["spec"]["seed"],
+        "quick": quick,
+        "missing": sorted({each["what"] for each in run.about["missing"]}),
+        "devices": devices,
+        "seconds": round(sum(each["seconds"] for each in run.history), 1),
+        "passes": _passes(records),
+    }
+
+
+def _passes(records: polars.DataFrame) -> dict[str, int]:
+    """Of models, for all answers and for all threats. A threat to the undefended model was run once for all defences."""
+    pl = require_polars()
+    whom = pl.when(pl.col("victim") == "defence").then("defence").otherwise(pl.lit(""))
+    threats = records.with_columns(whom=whom).unique(["model", "data", "suite", "threat", "victim", "whom", "index"])
+    return {"answers": int(records["passes"].sum()), "threats": int(threats["threat_passes"].sum())}

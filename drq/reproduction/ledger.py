@@ -1,0 +1,206 @@
+"""The ledger: every number and claim of the paper beside what came out here, made from kept records alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from shutil import copyfile
+from typing import TYPE_CHECKING, Any
+
+from drq.evaluation.published import notes, reasons, stand_ins
+from drq.evaluation.records import require_polars
+from drq.files import in_one_piece
+from drq.reporting.typesetting import number
+from drq.reproduction import cells
+from drq.reproduction.catalogue import Entry, entries, gaps
+from drq.reproduction.claims import Claim, claims, find
+from drq.reproduction.keeping import Record, kept
+from drq.reproduction.pictures import FIGURES, draw
+
+if TYPE_CHECKING:
+    import polars
+
+HEAD = """\
+# Ledger
+
+Every table, figure and claim of the paper beside what came out here. `make ledger` makes this page from the records in
+`results/paper`, which `drq reproduce NAME --keep results/paper` makes. Nothing on it is typed by hand but reasons and gaps.
+
+The weights of the paper are not at hand, so models of the same kind stand in for them: {models}. What was not run stays in the
+tables; the command below a table runs it wherever weights and data are.
+
+Accuracies are in percent with 95 % intervals. A gain is the difference to the undefended model on the same images, in points,
+with its interval and the p-value of McNemar's exact test (for means over corruptions, of the sign test over images). *Sign*
+compares the paper's gain with ours: it is "same" or "opposite" where our interval leaves 0 out, "within noise" where it does
+not. *Passes* are evaluations of the model for one answer, a mean. The attacks of the paper look at the undefended model, as far
+as it lets one guess: a gain under them is no evidence of security, see [threats](threats.md).
+"""
+COLUMNS = ("model", "data", "threat", "defence", "paper", "ours", "gain there", "gain here", "p", "sign", "images", "passes")
+SIGNS = {
+    cells.SAME: "gains of the same sign",
+    cells.LIKELY: "gains of the same sign, within noise",
+    cells.UNCLEAR: "gains of another sign, within noise",
+    cells.OPPOSITE: "gains of the opposite sign",
+    cells.NEITHER: "gains in the paper, and no difference here",
+}
+
+
+def write(records: Path, page: Path) -> list[Path]:
+    """Write the ledger and its pictures beside it, and return their paths. Of Figure 1 the picture itself is kept."""
+    with in_one_piece(page) as file:
+        file.write(ledger(records).encode())
+    paths, folder = [page], page.parent / "images" / "paper"
+    for name in FIGURES:
+        if (records / f"{name}.svg").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            paths.append(Path(copyfile(records / f"{name}.svg", folder / f"{name}.svg")))
+        elif (record := kept(records, name)) is not None:
+            paths.append(draw(name, record.rows, folder))
+    return paths
+
+
+def ledger(folder: Path) -> str:
+    """The whole page."""
+    known = entries().values()
+    records = {name: kept(folder, name) for name in dict.fromkeys(each for entry in known for each in entry.experiments)}
+    shown = {entry.name: _beside(entry.name, records[entry.name]) for entry in known if entry.kind != "claim"}
+    models = ", ".join(f"`{mine}` for {short(theirs)}" for mine, theirs in stand_ins().items() if ":" not in mine)
+    parts = [HEAD.format(models=models), _summary(shown.values()), "## Tables and figures"]
+    for entry in known:
+        if entry.kind != "claim":
+            parts += _section(entry, records[entry.name], shown[entry.name])
+    parts += ["## Claims", _claims(records, claims()), "## Gaps and slips of the paper", _gaps()]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def shown(record: Record) -> str:
+    """What came out of a table or figure, beside the paper; nothing for what is neither."""
+    entry = entries().get(record.name)
+    parts = [] if entry is None else _section(entry, record, _beside(record.name, record))
+    return "\n\n".join(part for part in parts if part and not part.startswith("!"))
+
+
+def claimed(records: Mapping[str, Record]) -> str:
+    """What came out of the claims that need no other records."""
+    asked = {name: each for name, each in claims().items() if records.keys() >= {*each.experiments}}
+    return _claims(records, asked) if asked else ""
+
+
+def short(model: str) -> str:
+    """The name of a model without the place that it comes from.
+
+    >>> short("denoised:robustbench:cifar10/Linf/Wong2020Fast")
+    'denoised Wong2020Fast'
+    """
+    return f"{'denoised ' if model.startswith('denoised:') else ''}{model.rpartition('/')[2].rpartition(':')[2]}"
+
+
+def _beside(name: str, record: Record | None) -> polars.DataFrame:
+    return cells.beside(name, None if record is None else record.rows)
+
+
+def _summary(shown: Iterable[polars.DataFrame]) -> str:
+    """How many cells there are, were run, and agree in sign."""
+    pl = require_polars()
+    every = pl.concat([each.select("accuracy", "sign", "value", "low", "high", "stand_in") for each in shown])
+    run = every.filter(pl.col("accuracy").is_not_null())
+    signs = Counter(run["sign"].to_list())
+    rows = [
+        ["cells of the paper", len(every.filter(~pl.col("stand_in")))],
+        ["cells that were run; two models may stand in for one", len(run)],
+        *([text, signs[sign]] for sign, text in SIGNS.items()),
+        ["accuracies of the paper inside our interval", len(run.filter(pl.col("value").is_between("low", "high")))],
+    ]
+    return table(("what", "how many"), rows)
+
+
+def _section(entry: Entry, record: Record | None, shown: polars.DataFrame) -> Iterator[str]:
+    """A table or figure."""
+    yield f"### {entry.name[:-1].capitalize()} {entry.name[-1]}: {entry.title}"
+    if entry.name in notes():
+        yield f"Of the paper: {notes()[entry.name]}"
+    if len(shown):
+        yield table(COLUMNS, map(_row, shown.iter_rows(named=True)))
+        yield "\n".join(_why(entry.name, shown))
+    if entry.name == "figure5" and record is not None:
+        yield _cosines(record)
+    if entry.name in FIGURES and record is not None:
+        yield f"![{entry.title}](images/paper/{entry.name}.svg)"
+    yield _made(entry.name, record)
+
+
+def _row(row: Mapping[str, Any]) -> list[str]:
+    """A cell of the paper as a line."""
+
+    def within(column: str, low: str, high: str) -> str:
+        value, ends = number(column, row[column]), (number(column, row[each]) for each in (low, high))
+        return "" if row[column] is None else f"{value} [{', '.join(ends)}]"
+
+    threat = f"worst of {row['suite']}" if row["threat"] == "worst case" else row["threat"]
+    place = [short(row["model"]), row["data"], threat, row["defence"], number("published", row["value"])]
+    gains = [number("difference", row["gain"]), within("difference", "difference_low", "difference_high")]
+    if row["accuracy"] is None:
+        return [*place, "not run", *gains, "", "", "", ""]
+    ours = within("accuracy", "low", "high")
+    return [
+        *place,
+        ours,
+        *gains,
+        number("p_value", row["p_value"]),
+        row["sign"],
+        f"{row['images']:,.0f}",
+        f"{row['passes']:,.0f}",
+    ]
+
+
+def _why(name: str, shown: polars.DataFrame) -> Iterator[str]:
+    """Reasons for gains that are not of the paper's sign."""
+    other = shown.filter(shown["sign"].is_in([cells.OPPOSITE, cells.UNCLEAR, cells.NEITHER]))
+    for row in other.iter_rows(named=True):
+        why = reasons(name, row) or "no reason is known"
+        yield f"- {row['sign']}: {row['model']}, {row['data']}, {row['threat']}, {row['defence']}: {why}"
+
+
+def _cosines(record: Record) -> str:
+    """Figure 5 in numbers."""
+    names, rows = ("lower quartile", "median", "upper quartile"), []
+    for row in cells.cosines(record.name, record.rows).iter_rows(named=True):
+        theirs, ours = (" / ".join(f"{row[prefix + each]:+.2f}" for each in names) for prefix in ("paper ", ""))
+        rows.append([row["model"], row["threat"], theirs, ours, f"{row['images']:,}"])
+    return table(("model", "attack", "paper: quartile / median / quartile", "ours", "images put right"), rows)
+
+
+def _made(name: str, record: Record | None) -> str:
+    """Where the numbers come from."""
+    if record is None:
+        return f"Not run yet: `drq reproduce {name} --keep results/paper`."
+    told = record.about
+    passes = ", ".join(f"{value / 1e6:,.1f} million for {what}" for what, value in told["passes"].items())
+    how = "DRQ compiled in float16 with near ties in float32; " if told["quick"] else ""
+    return (
+        f"`drq reproduce {name}`: {', '.join(told['devices'])}, {told['seconds']:,.0f} s; passes of models: {passes}; {how}"
+        f"seed {told['seed']}; spec {told['spec_hash'][:12]}; torch {told['versions']['torch']}."
+    )
+
+
+def _claims(records: Mapping[str, Record | None], asked: Mapping[str, Claim]) -> str:
+    """A line for each claim."""
+    pl = require_polars()
+    rows = []
+    for name, claim in asked.items():
+        mine = [each.rows for each in (records[experiment] for experiment in claim.experiments) if each is not None]
+        finding = find(claim, pl.concat(mine)) if len(mine) == len(claim.experiments) else None
+        verdict, measured = ("not run", f"`drq reproduce {name}`") if finding is None else finding
+        rows.append([f"`{name}`", claim.where, claim.says, measured, verdict])
+    return table(("claim", "where", "the paper says", "measured here", "verdict"), rows)
+
+
+def _gaps() -> str:
+    return table(("where", "the paper", "here"), ([each.where, each.paper, each.ours] for each in gaps()))
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """In Markdown."""
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join(f"| {' | '.join(' '.join(str(each).split()).replace('|', '/') for each in line)} |" for line in lines)

@@ -1,0 +1,175 @@
+"""Kept records, the paper's cells beside ours, and the ledger that is made of them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from refusals import refused
+from synthetic import records as made_up
+
+from drq import tables
+from drq.evaluation.published import experiments, published
+from drq.evaluation.records import COLUMNS
+from drq.evaluation.run import Run
+from drq.reproduction import catalogue, cells, keeping, ledger
+from drq.reproduction.claims import claims
+
+ROOT = Path(__file__).parent.parent
+ENSEMBLE = ("FAB", "Square", "APGD-CE")
+
+
+def run(folder: Path, records: pl.DataFrame, name: str, **spec) -> Run:
+    """A run that no model made, as it lies in a directory."""
+    about = {"spec": {"name": name, "seed": 3, "quick": True} | spec, "spec_hash": "ab" * 32, "title": "Made up", "missing": []}
+    about |= {"versions": {"torch": "2.0"}, "created": "now", "models": {}, "data": {}, "tasks": []}
+    (folder / "records").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(about))
+    (folder / "history.jsonl").write_text('{"seconds": 2.5, "device": "x"}\n{"seconds": 1.0, "device": "x"}\n')
+    records.with_columns(experiment=pl.lit(name)).write_parquet(folder / "records" / "0000.parquet")
+    return Run.open(folder)
+
+
+def attacked(fixed: int, spoiled: int, images: int = 1000) -> pl.DataFrame:
+    """Table 4 with a stand-in: standard is wrong on the first half under FAB alone, DRQ changes as many answers as it is told."""
+    frame = made_up(images, ["cifar10-linf"], threats=dict.fromkeys(ENSEMBLE, "ensemble"), defences=("standard", "DRQ linf"))
+    index, drq = pl.col("index"), pl.col("defence") == "DRQ linf"
+    wrong = (index < images // 2) & (pl.col("threat") == "FAB")
+    wrong = wrong & ~(drq & (index < fixed)) | (drq & (index >= images - spoiled))
+    answer = pl.when(wrong).then((pl.col("label") + 1) % 10).otherwise("label")
+    return frame.with_columns(prediction=answer, experiment=pl.lit("table4"))
+
+
+def cell(frame: pl.DataFrame, **place) -> dict:
+    (row,) = frame.filter(**place).to_dicts()
+    return row
+
+
+def test_kept_records_are_those_of_the_run(tmp_path):
+    records = made_up(50, ["cifar10-linf"], threats={"clean": "clean", "PGD": "PGD"})
+    made = keeping.keep(run(tmp_path / "run", records, "table4"), tmp_path / "kept")
+    found = keeping.kept(tmp_path / "kept", "table4")
+    assert found.rows.equals(made.rows)
+    assert found.rows.columns == [name for name in COLUMNS if name not in keeping.DROPPED]
+    for name, column in COLUMNS.items():
+        if name in keeping.DROPPED or name == "experiment":
+            continue
+        whole, short = records[name], found.rows[name]
+        assert (whole.is_null() == short.is_null()).all(), name
+        if column.kind == "number":
+            apart = np.abs(whole.drop_nulls().to_numpy() - short.drop_nulls().to_numpy())
+            assert (apart <= 2**-10 * np.abs(whole.drop_nulls().to_numpy())).all(), name
+        else:
+            assert (whole.drop_nulls().cast(pl.String) == short.drop_nulls().cast(pl.String)).all(), name
+    for made_of in (tables.cells, tables.worst_case):
+        ours, theirs = (made_of(each).drop("seconds", "passes", "threat_passes") for each in (records, found.rows))
+        assert ours.equals(theirs)
+
+
+def test_what_is_told_of_a_record(tmp_path):
+    records = made_up(50, ["a"], threats={"clean": "clean", "PGD": "PGD"})
+    told = keeping.keep(run(tmp_path / "run", records, "table4"), tmp_path).about
+    assert told["seconds"] == 3.5
+    assert told["seed"] == 3
+    assert told["passes"] == {"answers": 50 * 2 * (280 + 1), "threats": 50 * 101}  # once for both defences
+    assert not told["quick"]  # it was a CPU
+    twice = pl.concat([records, records.with_columns(victim=pl.lit("defence"))])
+    assert keeping.about(run(tmp_path / "more", twice, "table4"))["passes"]["threats"] == 50 * 101 * 3
+
+
+def test_what_is_no_record(tmp_path):
+    assert keeping.kept(tmp_path, "table4") is None
+    for name in ("table4.parquet", "table4.json"):
+        (tmp_path / name).write_text("{}")
+    refused(keeping.kept, tmp_path, "table4", words=["be a record", "drq reproduce table4"])
+    pl.DataFrame({"index": [1]}).write_parquet(tmp_path / "table4.parquet")
+    refused(keeping.kept, tmp_path, "table4", words=["have the columns of this version"])
+
+
+def test_cells_stand_beside_those_of_the_paper():
+    found = cells.beside("table4", attacked(fixed=100, spoiled=20))
+    ours = cell(found, model="cifar10-linf", defence="DRQ linf")
+    assert (ours["value"], ours["gain"], ours["of"]) == (48.52, 5.15, "robustbench:cifar10/Linf/Wong2020Fast")
+    assert (ours["accuracy"], ours["difference"], ours["images"]) == (pytest.approx(58), pytest.approx(8), 1000)
+    assert ours["difference_low"] < 8 < ours["difference_high"]
+    alone = cell(found, model="cifar10-linf", defence="standard")
+    assert (alone["accuracy"], alone["gain"], alone["sign"]) == (50, None, "")
+    absent = found.filter(pl.col("accuracy").is_null())
+    assert set(absent["model"]) == set(found.filter(~pl.col("stand_in"))["model"])  # weights of the paper are not run
+    assert len(found) == 15 + 2
+    assert found["model"].to_list().index("cifar10-linf") == found["of"].to_list().index(ours["of"]) + 1
+
+
+@pytest.mark.parametrize(
+    ("fixed", "spoiled", "sign"),
+    [
+        (100, 20, cells.SAME),
+        (12, 10, cells.LIKELY),
+        (10, 12, cells.UNCLEAR),
+        (20, 100, cells.OPPOSITE),
+        (10, 10, cells.NEITHER),
+    ],
+)
+def test_signs_of_gains(fixed, spoiled, sign):
+    found = cells.beside("table4", attacked(fixed, spoiled))
+    assert cell(found, model="cifar10-linf", defence="DRQ linf")["sign"] == sign
+
+
+def test_every_number_of_the_paper_has_its_cell():
+    for name in experiments():
+        if name.startswith(("table", "figure")):
+            accuracies = published(name).filter(pl.col("model").str.contains("robustbench:"))
+            gains = published(name, "difference").filter(pl.col("model").str.contains("robustbench:"))
+            assert len(cells.beside(name, None)) == len(accuracies) + len(gains), name
+
+
+def test_quartiles_of_cosines():
+    frame = made_up(400, ["cifar10-linf"], threats={"FAB": "ensemble"}).with_columns(experiment=pl.lit("figure5"))
+    right = (pl.col("prediction") == pl.col("label")) & (pl.col("base_prediction") != pl.col("label"))
+    mine = frame.filter(right, pl.col("cosine").is_not_null(), defence="DRQ linf")["cosine"].to_numpy()
+    (row,) = cells.cosines("figure5", frame).to_dicts()
+    assert row["images"] == len(mine) > 9
+    assert [row[name] for name in ("lower quartile", "median", "upper quartile")] == pytest.approx(np.percentile(mine, [25, 50, 75]))
+    assert row["paper median"] == -0.4304
+
+
+def test_names_lead_to_experiments():
+    known = catalogue.entries()
+    assert {entry.kind for entry in known.values()} == {"table", "figure", "claim"}
+    assert {name for name in known if known[name].kind == "claim"} == claims().keys()
+    assert [*catalogue.wanted(["table4", "fab-alone", "table7"])] == ["table4", "table7"]
+    assert {*catalogue.wanted(["all"])} == {each for entry in known.values() for each in entry.experiments}
+    assert {*catalogue.wanted(["all"])} <= experiments().keys()
+    assert [*catalogue.wanted(["calibration"])] == ["calibration"]
+    refused(catalogue.wanted, ["tabel3"], words=["did you mean table3"])
+    refused(catalogue.wanted, [], words=["name must be given"])
+
+
+def test_the_ledger_has_every_entry(tmp_path):
+    folder = tmp_path / "kept"
+    empty = ledger.ledger(folder)
+    for entry in catalogue.entries().values():
+        assert f"`drq reproduce {entry.name}" in empty, entry.name
+    assert all(gap.ours in empty for gap in catalogue.gaps())
+    assert "| cells that were run; two models may stand in for one | 0 |" in empty
+    keeping.keep(run(tmp_path / "run", attacked(20, 100), "table4"), folder)
+    page = ledger.ledger(folder)
+    assert page == ledger.ledger(folder)
+    line = "| cifar10-linf | cifar10 | worst of ensemble | DRQ linf | 48.52 | 42.00 [38.98, 45.08] | +5.15 | -8.00 ["
+    assert line in page
+    assert "| opposite | 1,000 | 280 |" in page
+    assert "- opposite: cifar10-linf, cifar10, worst case, DRQ linf: " in page
+    assert "| gains of the opposite sign | 1 |" in page
+    assert "seed 3; spec abababababab; torch 2.0." in page
+
+
+def test_the_committed_ledger_is_that_of_the_committed_records(tmp_path):
+    """Byte for byte, with its pictures."""
+    folder, page = ROOT / "results" / "paper", ROOT / "docs" / "ledger.md"
+    for path in ledger.write(folder, tmp_path / "ledger.md"):
+        assert path.read_bytes() == (page.parent / path.relative_to(tmp_path)).read_bytes(), path.name
+
+
+def test_records_are_small():
+    assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*")) < 30e6
