@@ -68,6 +68,7 @@ def test_a_figure_of_records(name, tmp_path):
 
 
 @pytest.mark.usefixtures("coarse")
+@pytest.mark.slow
 def test_figures_are_the_same_in_another_process(tmp_path):
     code = (
         "import sys; sys.path.insert(0, 'tests')\n"

@@ -155,12 +155,13 @@ class Kernel(nn.Module):
         self.constant, self.degree = float(estimator.coef0), estimator.degree
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "rbf":  # -gamma |x - s|^2 as one product, since only these passes over (N, S) count
+            own = -self.gamma * self.support.square().sum(1)
+            both = torch.cat([2 * self.gamma * self.support.T, torch.full_like(self.support.T[:1], -self.gamma)])
+            return torch.addmm(own, torch.cat([x, x.square().sum(1, keepdim=True)], 1), both).exp()
         product = x @ self.support.T
         if self.kind == "linear":
             return product
-        if self.kind == "rbf":
-            squared = x.square().sum(1, keepdim=True) + self.support.square().sum(1) - 2 * product
-            return (-self.gamma * squared).exp()
         scaled = self.gamma * product + self.constant
         return torch.tanh(scaled) if self.kind == "sigmoid" else scaled**self.degree
 

@@ -39,7 +39,7 @@ def draw(name: str, records: DataFrame | None, folder: Path) -> Path:
     matplotlib = imported("matplotlib", "figures", REMEDY)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # what the reader has set for figures of their own does not count
-        matplotlib.rcParams.update(LOOK | {})
+        matplotlib.rcParams.update(LOOK | {"svg.hashsalt": name})
         figure = figure1() if name == "figure1" else FROM_RECORDS[name](_of_one_model(name, records))
         with in_one_piece(path) as file:
             figure.savefig(file, format="svg", metadata={"Date": None})
