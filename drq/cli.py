@@ -14,13 +14,13 @@ from typing import Annotated
 
 import typer
 
-from drq.commands import benching, evaluating, listing, predicting, reproducing
+from drq.commands import attacking, benching, evaluating, listing, predicting, reproducing
 from drq.commands.app import INTERRUPTED, MISTAKE, app, say
 from drq.errors import InputError
 from drq.version import __version__
 
 # The commands register themselves.
-__all__ = ["app", "benching", "evaluating", "listing", "main", "predicting", "reproducing"]
+__all__ = ["app", "attacking", "benching", "evaluating", "listing", "main", "predicting", "reproducing"]
 
 # A line with \b alone keeps the line breaks of the paragraph below it.
 HELP = """Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from typing import Any, Literal
 
@@ -221,7 +221,7 @@ class DRQ(Wrapper):
         if compiled:
             setting = self._engine.prepare(setting, self.chunk, x.is_cuda)
 
-        def carried_out(procedures: Iterable[Procedure[Block]], most: float = MOST_BLOCKS) -> Iterator[Block]:
+        def carried_out(procedures: Iterable[Procedure[Block]], most: float = MOST_BLOCKS) -> Generator[Block]:
             return self._engine.drive(procedures, setting, most) if compiled else one_by_one(procedures, setting.solve)
 
         calibrated = self.radius if isinstance(self.radius, Calibrated) else Calibrated()
@@ -230,9 +230,12 @@ class DRQ(Wrapper):
         pieces = setting.blocks(len(x), self.classes or setting.classes)
         blocks = carried_out(regions.search(x[rows], None if radius is None else radius[rows]) for rows in pieces)
         if setting.rounding:  # all of them first, so that the near ties of all are searched together
-            blocks = carried_out([regions.settle(block) for block in blocks], most=math.inf)
-        for block in blocks:
-            yield setting, block
+            with closing(blocks):
+                settled = [regions.settle(block) for block in blocks]
+            blocks = carried_out(settled, most=math.inf)
+        with closing(blocks):
+            for block in blocks:
+                yield setting, block
 
     def _log_cost(self, passes: int) -> None:
         if passes > COSTLY and not self._cost_was_logged:

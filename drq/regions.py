@@ -6,7 +6,7 @@ What is to be searched is handed out as problems, and what was found comes back:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, TypeVar
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Procedure = Generator[Problems, Going, T]  # what yields problems, takes them back solved, and ends with a T
 
 
-def one_by_one(procedures: Iterable[Procedure[T]], solve: Callable[[Problems], Going]) -> Iterator[T]:
+def one_by_one(procedures: Iterable[Procedure[T]], solve: Callable[[Problems], Going]) -> Generator[T]:
     """Carry out one procedure after the other."""
     for procedure in procedures:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count as numbers
@@ -325,7 +325,7 @@ class Engine:
         spare = BATCHES[0] if on_gpu else 0  # graphs of the smallest batch take as long with fewer rows
         return replace(setting, searched=compiled, exact=self.exact, chunk=chunk, together=TOGETHER, spare=spare)
 
-    def drive(self, procedures: Iterable[Procedure[T]], setting: Setting, most: float = MOST_BLOCKS) -> Iterator[T]:
+    def drive(self, procedures: Iterable[Procedure[T]], setting: Setting, most: float = MOST_BLOCKS) -> Generator[T]:
         """What the procedures end with, in their order; ``most`` of them are under way at a time."""
         with self.lock:
             try:

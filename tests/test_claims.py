@@ -12,6 +12,7 @@ from drq.evaluation.published import CLAIMS, experiments, folder
 from drq.evaluation.spec import Spec
 from drq.reproduction.claims import claims, find
 from drq.reproduction.comparisons import Value
+from drq.reproduction.keeping import condensed
 from drq.reproduction.measures import MEASURES, Part
 from drq.threats.corruptions import KINDS
 
@@ -253,14 +254,33 @@ def test_too_few_images_decide_nothing(name):
     assert MEASURES[name](records).verdict == "undecided"
 
 
+@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("good", [True, False])
+def test_kept_records_lead_to_the_same_verdict(name, good):
+    records = RECORDS[name](good=good)
+    short = condensed(records.with_columns(seconds=pl.lit(0.0)))
+    assert MEASURES[name](short).verdict == MEASURES[name](records).verdict
+
+
 def test_one_model_can_refute_and_none_can_hide():
     good, bad = raw_gradient(True), raw_gradient(False).with_columns(model=pl.lit("cifar10-small"))
     found = MEASURES["raw_gradient"](pl.concat([good, bad]))
     assert found.verdict == "does not hold"
     assert "`cifar10-linf`: clean 0.00" in found.measured
     assert "`cifar10-small`: clean -9.75" in found.measured
-    half = bad.filter(pl.col("threat") == "clean")  # without the other half it does not count
-    assert MEASURES["raw_gradient"](pl.concat([good, half])).verdict == "holds"
+    half = bad.filter(pl.col("threat") == "clean")  # what is there refutes it, whatever is missing
+    assert MEASURES["raw_gradient"](pl.concat([good, half])).verdict == "does not hold"
+    other = good.filter(pl.col("threat") == "clean").with_columns(model=pl.lit("cifar10-small"))
+    assert MEASURES["raw_gradient"](other) is None
+    found = MEASURES["raw_gradient"](pl.concat([good, other]))
+    assert found.verdict == "holds"
+    assert found.measured.endswith("; the rest was not measured")
+
+
+def test_what_is_only_shown_may_be_missing():
+    far = [part.with_columns(radius=2 * pl.col("radius")) for part in calibrated(LINF, "linf", 16 / 255)]
+    assert MEASURES["twice_the_radius"](stacked(far)).verdict == "does not hold"
+    assert MEASURES["twice_the_radius"](far[0]).verdict == "does not hold"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +293,9 @@ def test_one_model_can_refute_and_none_can_hide():
         (-1, 1, {"least": -2, "most": 2}, "holds"),
         (1, 3, {"least": -2, "most": 2}, "undecided"),
         (2.5, 3, {"least": -2, "most": 2}, "does not hold"),
-        (-0.9, -0.1, {"least": -1, "fails": 0}, "holds"),
+        (-0.9, -0.1, {"least": -1, "fails": 0}, "does not hold"),
+        (-0.9, 0.1, {"least": -1, "fails": 0}, "holds"),
+        (0, 0, {"least": -1, "fails": 0}, "holds"),
         (-1.5, -0.1, {"least": -1, "fails": 0}, "does not hold"),
         (-1.5, 0.5, {"least": -1, "fails": 0}, "undecided"),
     ],

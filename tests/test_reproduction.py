@@ -10,11 +10,13 @@ from refusals import refused
 from synthetic import records as made_up
 
 from drq import tables
+from drq.cli import main
 from drq.evaluation.published import experiments, published
 from drq.evaluation.records import COLUMNS
 from drq.evaluation.run import Run
 from drq.reproduction import catalogue, cells, keeping, ledger
 from drq.reproduction.claims import claims
+from drq.threats.corruptions.constants import KINDS
 
 ROOT = Path(__file__).parent.parent
 ENSEMBLE = ("FAB", "Square", "APGD-CE")
@@ -67,6 +69,13 @@ def test_kept_records_are_those_of_the_run(tmp_path):
         assert ours.equals(theirs)
 
 
+def test_settings_are_kept_as_they_are(tmp_path):
+    settings = {"alpha": 0.3, "threshold": 0.999, "threat_radius": 8 / 255}
+    records = made_up(5, ["cifar10-linf"]).with_columns(pl.lit(value).alias(name) for name, value in settings.items())
+    rows = keeping.keep(run(tmp_path / "run", records, "figure4"), tmp_path).rows
+    assert {name: set(rows[name]) for name in settings} == {name: {value} for name, value in settings.items()}
+
+
 def test_what_is_told_of_a_record(tmp_path):
     records = made_up(50, ["a"], threats={"clean": "clean", "PGD": "PGD"})
     told = keeping.keep(run(tmp_path / "run", records, "table4"), tmp_path).about
@@ -85,6 +94,17 @@ def test_what_is_no_record(tmp_path):
     refused(keeping.kept, tmp_path, "table4", words=["be a record", "drq reproduce table4"])
     pl.DataFrame({"index": [1]}).write_parquet(tmp_path / "table4.parquet")
     refused(keeping.kept, tmp_path, "table4", words=["have the columns of this version"])
+    keeping.keep(run(tmp_path / "run", made_up(5), "table4"), tmp_path)
+    (tmp_path / "table4.json").write_text("[]")
+    refused(keeping.kept, tmp_path, "table4", words=["say what was evaluated"])
+
+
+def test_a_mean_over_some_corruptions_is_not_the_papers():
+    names = [f"cifar10-c/{kind}/5" for kind in KINDS]
+    for count in (15, 14):
+        records = made_up(20, ["cifar10-linf"], names[:count], {"clean": "clean"}).with_columns(experiment=pl.lit("table1"))
+        found = cells.beside("table1", records).filter(model="cifar10-linf")
+        assert len(found) == (2 if count == 15 else 0)
 
 
 def test_cells_stand_beside_those_of_the_paper():
@@ -130,7 +150,9 @@ def test_quartiles_of_cosines():
     mine = frame.filter(right, pl.col("cosine").is_not_null(), defence="DRQ linf")["cosine"].to_numpy()
     (row,) = cells.cosines("figure5", frame).to_dicts()
     assert row["images"] == len(mine) > 9
-    assert [row[name] for name in ("lower quartile", "median", "upper quartile")] == pytest.approx(np.percentile(mine, [25, 50, 75]))
+    assert [row[name] for name in ("lower quartile", "median", "upper quartile")] == pytest.approx(
+        np.percentile(mine, [25, 50, 75])
+    )
     assert row["paper median"] == -0.4304
 
 
@@ -173,3 +195,36 @@ def test_the_committed_ledger_is_that_of_the_committed_records(tmp_path):
 
 def test_records_are_small():
     assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*")) < 30e6
+
+
+def test_json_has_cells_and_claims(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "drq.reproduction.catalogue.evaluate", lambda *_, **__: run(tmp_path / "run", attacked(20, 100), "table4")
+    )
+    assert main(["reproduce", "table4", "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (
+        cell(pl.DataFrame(found["cells"]["table4"], infer_schema_length=None), model="cifar10-linf", defence="DRQ linf")["sign"]
+        == "opposite"
+    )
+    assert found["claims"].keys() == {"linf-under-attack", "fab-alone"}
+    assert found["claims"]["fab-alone"] is None
+
+
+def test_mistakes_are_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for given in (
+        ["nothing"],
+        ["table4", "--keep", str(tmp_path / "file")],
+        ["table4", "--keep", str(tmp_path), "--limit", "3"],
+        ["--ledger", str(tmp_path), "--records", str(tmp_path)],
+        ["--ledger", "x.md", "--records", str(tmp_path / "none")],
+    ):
+        assert main(["reproduce", *given]) == 2
+        error = capsys.readouterr().err.strip()
+        assert error.startswith("drq: ")
+        assert "\n" not in error
+
+
+def test_experiments_without_numbers_in_the_paper_have_no_cells():
+    assert cells.beside("alpha", attacked(1, 1)).is_empty()

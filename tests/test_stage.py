@@ -126,6 +126,47 @@ def test_a_model_outlasts_a_run_unless_its_weights_change(monkeypatch: pytest.Mo
     stage.forget()
 
 
+def test_a_model_that_was_changed_is_loaded_anew() -> None:
+    first = stage.the_model("digits", "cpu", None)
+    stage.forget()
+    with torch.no_grad():
+        next(first.model.parameters()).mul_(2)
+    again = stage.the_model("digits", "cpu", None)
+    assert again is not first
+    assert again.untouched
+    assert not first.untouched
+
+
+def test_what_functions_make_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made.py").write_text(
+        "import torch\nSIGN = 1\n"
+        "class Net(torch.nn.Module):\n    def forward(self, x):\n        return SIGN * x.flatten(1)[:, 20:30]\n"
+        "def net():\n    return Net().eval()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import made  # type: ignore[import-not-found]
+
+    answers = []
+    for number, sign in enumerate((1, -1)):
+        made.SIGN = sign
+        run = evaluated(tmp_path / str(number), Counted("linf", 0.1, 1), models=["python:made:net"], defences={"standard": {}})
+        answers.append(run.records["prediction"])
+    assert not answers[0].equals(answers[1])
+
+
+def test_functions_of_a_caller_in_a_threat_are_told_apart() -> None:
+    plain = threats.PGD("linf", 0.1, 1)
+    assert judging._ours(plain)
+    assert judging._ours(threats.RedTeam("linf", 0.1))
+    assert not judging._ours(threats.PGD("linf", 0.1, 1, aim=lambda model, label: drq.away_from(model, label)))
+
+
+def test_attacks_that_are_kept_hold_no_model(tmp_path: Path) -> None:
+    evaluated(tmp_path, Counted("linf", 0.1, 1))
+    assert len(judging.SHIFTED.things) == 1
+    assert not any(isinstance(each, stage.Seen) for key in judging.SHIFTED.things for each in key)
+
+
 def test_kept_are_the_last() -> None:
     kept: Kept[int] = Kept(2)
     made: list[int] = []

@@ -59,9 +59,11 @@ def reproduce(
     if ledger is not None:
         remedy = "drq reproduce NAME --keep DIR makes it"
         require(Path(records).is_dir(), "records", "be a folder of kept records", repr(records), remedy)
+        require(not Path(ledger).is_dir(), "ledger", "be a file", repr(ledger), "as docs/ledger.md")
         typer.echo("\n".join(map(str, writing.write(Path(records), Path(ledger)))))
         return
     require(keep is None or limit is None, "keep", "come without --limit", f"limit {limit}", "the ledger has whole experiments")
+    require(keep is None or not Path(keep).is_file(), "keep", "be a folder", repr(keep), "as results/paper")
     found = {}
     for name in (names := [*wanted(names or ())]):
         try:
@@ -77,9 +79,11 @@ def reproduce(
         if not as_json:
             typer.echo("\n\n".join(each for each in (writing.shown(found[name]), picture) if each))
     if as_json:
-        typer.echo(json.dumps({name: beside(name, each.rows).to_dicts() for name, each in found.items()}, indent=2))
-    elif claims := writing.claimed(found):
-        typer.echo(claims)
+        cells = {name: beside(name, each.rows).to_dicts() for name, each in found.items()}
+        claims = {name: each and each._asdict() for name, each in writing.findings(found).items()}
+        typer.echo(json.dumps({"cells": cells, "claims": claims}, indent=2))
+    elif text := writing.claimed(found):
+        typer.echo(text)
 
 
 def drawn(record: Record, folder: Path, keep: str | None) -> str:

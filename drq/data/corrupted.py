@@ -17,7 +17,7 @@ from drq.data.dataset import Data, Files, Reader, as_floats, check_view
 from drq.data.imagenet import VALIDATION, load_validation, of_folder
 from drq.data.places import Asked, Origin
 from drq.downloads import Source
-from drq.errors import InputError, require
+from drq.errors import InputError, MissingError, require
 from drq.images import View
 from drq.threats.corruptions import KINDS, Corruption
 from drq.threats.corruptions.constants import SEVERITIES
@@ -106,7 +106,7 @@ def _made(wanted: Wanted, clean: Data | None, origin: Origin, *needed: str) -> D
     """The corruption of clean data, where the published files are missing: the same in kind, not to the last bit."""
     if clean is None or wanted.kind not in KINDS:
         hint = f"; where {wanted.clean.name} is present, it is made on the fly" if wanted.kind in KINDS else ""
-        raise InputError(f"{origin.missing(wanted.asked.name, *needed)}{hint}")
+        raise MissingError(f"{origin.missing(wanted.asked.name, *needed)}{hint}")
     absent = origin.absent(*needed)
     note = f"made on the fly from {clean.name}, not to the last bit as published: {absent} is missing"
     logger.warning("%s is %s", wanted.asked.name, note)

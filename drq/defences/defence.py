@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -41,6 +41,21 @@ class Standard(Defence):
     def record(self) -> dict[str, Any]:
         """It has no settings."""
         return {"defence": "standard"}
+
+
+@dataclass(frozen=True)
+class Peer(Defence):
+    """A test-time defence of other authors. Its fields are its settings."""
+
+    name: ClassVar[str]  # in specs
+    summary: ClassVar[str]
+    needs_batch: ClassVar[bool] = False  # whether the answer to a sample depends on others that it comes with
+    changes_weights: ClassVar[bool] = False  # whether it trains a copy of the model at test time
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Its name and all settings."""
+        return {"defence": self.name} | {each.name: plain(getattr(self, each.name)) for each in fields(self)}
 
 
 @dataclass(frozen=True)

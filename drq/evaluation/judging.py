@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable
+from dataclasses import fields, is_dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,11 +81,24 @@ def _shifted(
 def _key(provision: Provision, shard: Shard, stage: Scene, x: Tensor) -> Hashable:
     """Tells what a threat makes of a shard from all else; None for threats and models of a caller's own, and for large shards."""
     threat = shard.task.trial.threat
-    ours = type(threat).__module__.startswith("drq.") and shard.task.model not in provision.models
-    if threat is None or not ours or x.numel() * x.element_size() > LARGEST_KEPT:
+    own = shard.task.model in provision.models or "python:" in shard.task.model or not _ours(threat)
+    if threat is None or own or x.numel() * x.element_size() > LARGEST_KEPT:
         return None
     what = (json.dumps(threat.record), stage.data_sha256, shard.task.data, shard.first, shard.last)
-    return (stage.seen, *what, provision.threads)
+    return (stage.seen.number, *what, provision.threads)
+
+
+def _ours(value: object) -> bool:
+    """Whether a threat and all that is in it come from this package or are plain values: its record then tells it from others."""
+    if isinstance(value, tuple | list):
+        return all(map(_ours, value))
+    if value is None or isinstance(value, bool | int | float | str):
+        return True
+    if isinstance(value, FunctionType):
+        return value.__module__.startswith("drq.") and "<" not in value.__qualname__
+    silent = {each.name for each in fields(value) if not each.compare} if is_dataclass(value) else set()
+    inside = (each for name, each in getattr(value, "__dict__", {"": value}).items() if name not in silent)
+    return type(value).__module__.startswith("drq.") and all(map(_ours, inside))
 
 
 def _shared(provision: Provision, shard: Shard, stage: Scene) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch import nn
 from drq import objectives
 from drq.auto_step import AutoStep
 from drq.calibration import Calibrated
+from drq.defences.catalogue import PEERS
 from drq.defences.defence import Custom, Defence, Quantified, Standard
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
@@ -164,7 +165,7 @@ def defence(name: str, given: Any, where: str) -> Defence:
     if callable(given):
         return Custom(given)
     table = _as_table("defence", given, where)
-    kind = table.pop("defence", "drq" if name not in ("standard", "drq") and table else name)
+    kind = table.pop("defence", "drq" if name not in ("standard", "drq", *PEERS) and table else name)
     if str(kind).startswith("python:"):
         return Custom(str(kind).removeprefix("python:"), {key: number(value) for key, value in table.items()})
     if kind == "standard":
@@ -172,7 +173,10 @@ def defence(name: str, given: Any, where: str) -> Defence:
         return Standard()
     if kind == "drq":
         return called(Quantified, {"settings": _drq_settings(table, where)}, where)  # type: ignore[no-any-return]
-    remedy = nearest(str(kind), ["standard", "drq", "python:"], "it is standard, drq or python:package.module:function")
+    if kind in PEERS:
+        return called(PEERS[kind], _settings(table, _known(PEERS[kind]), where), where)  # type: ignore[no-any-return]
+    names = ("standard", "drq", *PEERS, "python:")
+    remedy = nearest(str(kind), names, f"it is {', '.join(names[:-1])} or python:package.module:function")
     raise InputError(f"{where}.defence must be the name of a defence, got {kind!r}: {remedy}")
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
+from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -35,22 +37,27 @@ class Kept(Generic[T]):
     """The last few things that were made, by what they were made of."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.things = most, OrderedDict[Hashable, T]()
+        self.most, self.things, self.lock = most, OrderedDict[Hashable, T](), Lock()
 
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The thing, made now unless it is kept."""
-        thing = self.things.pop(key) if key in self.things else make()
-        self.things[key] = thing
-        while len(self.things) > self.most:
-            self.things.popitem(last=False)
+    def get(self, key: Hashable, make: Callable[[], T], fits: Callable[[T], bool] = lambda _: True) -> T:
+        """The thing, made now unless it is kept and still fits."""
+        with self.lock:
+            kept = self.things.pop(key, None)
+        thing = kept if kept is not None and fits(kept) else make()
+        with self.lock:
+            self.things[key] = thing
+            while len(self.things) > self.most:
+                self.things.popitem(last=False)
         return thing
 
 
 class Seen:
     """A model as a data set sees it, and all DRQ around it, which share what is compiled."""
 
+    _numbers = count()
+
     def __init__(self, model: InPrecision) -> None:
-        self.model = model
+        self.model, self.number = model, next(self._numbers)  # tells it from all others, as long as the process lives
         self._first: DRQ | None = None
 
     def searched(self, robust: DRQ) -> DRQ:
@@ -65,6 +72,15 @@ class Loaded:
     def __init__(self, model: nn.Module, sha256: str) -> None:
         self.model, self.sha256 = model, sha256
         self._seen: dict[object, Seen] = {}
+        self._loaded = self._weights()
+
+    def _weights(self) -> str:
+        return weights.contents({key: each.cpu() for key, each in self.model.state_dict().items()})
+
+    @property
+    def untouched(self) -> bool:
+        """Whether its weights are still those that were loaded: a defence may have changed them."""
+        return self._weights() == self._loaded
 
     def seen(self, subset: tuple[int, ...] | None, precision: str) -> Seen:
         """With these of its classes, in this precision."""
@@ -155,7 +171,9 @@ def the_model(name: str, device: str, given: Handed | None) -> Loaded:
     if sha256 is None or given is not None:  # a caller may have trained it on since it came from its file
         sha256 = weights.contents({key: each.cpu() for key, each in model.state_dict().items()})
     loaded = Loaded(model.to(device).eval(), sha256)
-    return loaded if given is not None else MODELS.get((name, device, sha256), lambda: loaded)
+    if given is not None or "python:" in name:  # what a function makes may differ in more than its weights
+        return loaded
+    return MODELS.get((name, device, sha256), lambda: loaded, lambda kept: kept.untouched)
 
 
 @lru_cache(maxsize=4)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from drq import tables
 from drq.evaluation.published import published, stand_ins
 from drq.evaluation.records import require_polars
+from drq.reproduction.comparisons import CORRUPTIONS
 
 if TYPE_CHECKING:
     import polars
@@ -25,7 +26,7 @@ def counted(records: polars.DataFrame) -> polars.DataFrame:
     pl = require_polars()
     parts = [tables.cells(records), tables.worst_case(records)]
     if records["data"].cast(pl.String).str.contains("-c/").any():
-        parts.append(tables.mean_over_data(records))
+        parts.append(tables.mean_over_data(records).filter(pl.col("data_sets") == CORRUPTIONS))
     found: polars.DataFrame = pl.concat([part.select(*PLACE, "victim", "defence", *OURS) for part in parts])
     return found.with_columns(pl.selectors.categorical().cast(pl.String))
 
@@ -37,8 +38,9 @@ def beside(experiment: str, records: polars.DataFrame | None) -> polars.DataFram
     weights are not at hand has a stand-in, in ``model``; ``of`` is the model of the paper. ``sign`` compares the two gains.
     """
     pl = require_polars()
-    alone = published(experiment, "difference").rename({"value": "gain"}).with_columns(value=pl.lit(None, pl.Float64))
-    paper = pl.concat([_with_gains(published(experiment)), alone], how="diagonal")
+    accuracies, gains = (published(quantity=each).filter(experiment=experiment) for each in ("accuracy", "difference"))
+    gains = gains.rename({"value": "gain"}).with_columns(value=pl.lit(None, pl.Float64))
+    paper = pl.concat([_with_gains(accuracies), gains], how="diagonal")
     names = pl.col("model").replace(stand_ins())
     paper = paper.with_columns(of=names, stand_in=pl.col("model") != names)
     if records is None or not len(records):

@@ -17,6 +17,8 @@ from drq.tables import mean_over_data
 if TYPE_CHECKING:
     import polars
 
+CORRUPTIONS = 15  # that a mean is of
+
 
 class Value(NamedTuple):
     """A number with its 95 % interval, and of how many samples it is."""
@@ -86,7 +88,10 @@ def corrupted_gain(rows: polars.DataFrame, first: str, second: str) -> Value:
     chosen = where(rows, defence=(first, second), victim="base").filter(pl.col("data").str.contains("-c/"))
     if chosen["defence"].n_unique() < 2:
         return NOTHING
-    table = mean_over_data(chosen.with_columns(seconds=pl.lit(0.0)), reference=second).filter(defence=first)
+    table = mean_over_data(chosen.with_columns(seconds=pl.lit(0.0)), reference=second).drop_nulls("difference")
+    table = table.filter(pl.col("data_sets") == CORRUPTIONS, defence=first)
+    if not len(table):
+        return NOTHING
     row = table.row(0, named=True)
     return Value(row["difference"], row["difference_low"], row["difference_high"], row["compared"])
 

@@ -25,6 +25,7 @@ DROPPED = (  # what the whole run alone has: the same in all rows, or asked by n
     *("precision", "device", "spec_hash", "weights_sha256", "data_sha256", "drq_version", "torch_version", "schema_version"),
 )
 BITS = 10  # of the fraction of a number that are kept: three digits
+SETTINGS = ("alpha", "threshold", "threat_radius")  # stay as they are: rows are chosen by them
 ABOUT = ("title", "spec_hash", "created", "models", "data", "versions")
 
 
@@ -72,6 +73,8 @@ def kept(folder: Path, name: str) -> Record | None:
         raise InputError(f"{rows} must be a record, got '{error}': drq reproduce {name} --keep {folder} makes one") from error
     names = [each for each in COLUMNS if each not in DROPPED]
     require(frame.columns == names, str(rows), "have the columns of this version", frame.columns, "make it again")
+    whole = isinstance(told, dict) and told.keys() >= {*ABOUT, "seed", "quick", "missing", "devices", "seconds", "passes"}
+    require(whole, str(notes), "say what was evaluated", "something else", "make it again")
     return Record(name, frame, told)
 
 
@@ -79,7 +82,8 @@ def condensed(records: polars.DataFrame) -> polars.DataFrame:
     """The columns that are kept, numbers to three digits."""
     pl = require_polars()
     names = [each for each in COLUMNS if each not in DROPPED]
-    numbers = [each for each in names if COLUMNS[each].kind == "number" and each not in ("passes", "threat_passes")]
+    exact = (*SETTINGS, "passes", "threat_passes")
+    numbers = [each for each in names if COLUMNS[each].kind == "number" and each not in exact]
     whole = [each for each in names if COLUMNS[each].kind == "whole"]
     frame = records.select(names).with_columns(pl.col(whole).cast(pl.Int32))
     frame = frame.with_columns(pl.col(each).round().cast(pl.Int32) for each in ("passes", "threat_passes"))

@@ -14,8 +14,9 @@ from drq.files import in_one_piece
 from drq.reporting.typesetting import number
 from drq.reproduction import cells
 from drq.reproduction.catalogue import Entry, entries, gaps
-from drq.reproduction.claims import Claim, claims, find
+from drq.reproduction.claims import claims, find
 from drq.reproduction.keeping import Record, kept
+from drq.reproduction.measures import Finding
 from drq.reproduction.pictures import FIGURES, draw
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def ledger(folder: Path) -> str:
     for entry in known:
         if entry.kind != "claim":
             parts += _section(entry, records[entry.name], shown[entry.name])
-    parts += ["## Claims", _claims(records, claims()), "## Gaps and slips of the paper", _gaps()]
+    parts += ["## Claims", _claims(dict.fromkeys(claims()) | findings(records)), "## Gaps and slips of the paper", _gaps()]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
@@ -81,10 +82,18 @@ def shown(record: Record) -> str:
     return "\n\n".join(part for part in parts if part and not part.startswith("!"))
 
 
-def claimed(records: Mapping[str, Record]) -> str:
-    """What came out of the claims that need no other records."""
-    asked = {name: each for name, each in claims().items() if records.keys() >= {*each.experiments}}
-    return _claims(records, asked) if asked else ""
+def findings(records: Mapping[str, Record | None]) -> dict[str, Finding | None]:
+    """What came out of the claims that need no other records; None where these lack something."""
+    pl = require_polars()
+    rows = {name: each.rows for name, each in records.items() if each is not None}
+    asked = {name: each for name, each in claims().items() if rows.keys() >= {*each.experiments}}
+    return {name: find(each, pl.concat(rows[experiment] for experiment in each.experiments)) for name, each in asked.items()}
+
+
+def claimed(records: Mapping[str, Record | None]) -> str:
+    """A line for each claim that these records tell something of."""
+    found = findings(records)
+    return _claims({name: found[name] for name in claims() if name in found}) if found else ""
 
 
 def short(model: str) -> str:
@@ -177,21 +186,21 @@ def _made(name: str, record: Record | None) -> str:
         return f"Not run yet: `drq reproduce {name} --keep results/paper`."
     told = record.about
     passes = ", ".join(f"{value / 1e6:,.1f} million for {what}" for what, value in told["passes"].items())
+    left = [short(each.partition(" ")[2]) for each in told["missing"] if each.partition(" ")[2] in stand_ins()]
+    out = f"left out: {', '.join(left)}; " if left else ""
     how = "DRQ compiled in float16 with near ties in float32; " if told["quick"] else ""
     return (
-        f"`drq reproduce {name}`: {', '.join(told['devices'])}, {told['seconds']:,.0f} s; passes of models: {passes}; {how}"
+        f"`drq reproduce {name}`: {', '.join(told['devices'])}, {told['seconds']:,.0f} s; passes of models: {passes}; {out}{how}"
         f"seed {told['seed']}; spec {told['spec_hash'][:12]}; torch {told['versions']['torch']}."
     )
 
 
-def _claims(records: Mapping[str, Record | None], asked: Mapping[str, Claim]) -> str:
+def _claims(found: Mapping[str, Finding | None]) -> str:
     """A line for each claim."""
-    pl = require_polars()
     rows = []
-    for name, claim in asked.items():
-        mine = [each.rows for each in (records[experiment] for experiment in claim.experiments) if each is not None]
-        finding = find(claim, pl.concat(mine)) if len(mine) == len(claim.experiments) else None
-        verdict, measured = ("not run", f"`drq reproduce {name}`") if finding is None else finding
+    for name, finding in found.items():
+        claim = claims()[name]
+        verdict, measured = ("not measured", f"`drq reproduce {name}`") if finding is None else finding
         rows.append([f"`{name}`", claim.where, claim.says, measured, verdict])
     return table(("claim", "where", "the paper says", "measured here", "verdict"), rows)
 

@@ -2,7 +2,7 @@
 
 A claim is measured by comparisons, each of which has a 95 % interval and the range in which the claim wants it. It holds where
 all intervals lie in their ranges, for every model in the records; it does not hold where one lies outside; else it is
-undecided. A model whose records lack one of the comparisons does not count. The first line of a function says its rule.
+undecided. A model whose records lack one of the comparisons can refute it, and no more. Docstrings say the rules.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Finding(NamedTuple):
 class Part(NamedTuple):
     """One comparison, and the range in which the claim wants it; without a range it is only shown.
 
-    Where ``fails`` is given, the claim fails only below that.
+    Where ``fails`` is given, the claim fails where the whole interval is below that, and only there.
     """
 
     model: str
@@ -68,10 +68,10 @@ class Part(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """By its own interval alone."""
-        if self.value.low > self.least and self.value.high < self.most:
-            return "holds"
-        below = self.least if self.fails is None else self.fails
-        return "does not hold" if self.value.high <= below or self.value.low >= self.most else "undecided"
+        below = self.value.high <= self.least if self.fails is None else self.value.high < self.fails
+        if below or self.value.low >= self.most:
+            return "does not hold"
+        return "holds" if self.value.low > self.least and self.value.high < self.most else "undecided"
 
     @property
     def shown_only(self) -> bool:
@@ -95,15 +95,18 @@ def measure(parts: Callable[[polars.DataFrame], Iterator[Part]]) -> Measure:
 
 
 def _merged(parts: Sequence[Part]) -> Finding | None:
-    """All comparisons of a model or none."""
-    lacking = {part.model for part in parts if part.value.samples == 0}
-    parts = [part for part in parts if part.model not in lacking]
-    verdicts = {part.verdict for part in parts if not part.shown_only}
+    """The verdict over all models: one comparison refutes a claim, and a model that lacks some can only refute it."""
+    there = [part for part in parts if part.value.samples]
+    lacking = {part.model for part in parts if not part.value.samples and not part.shown_only}
+    deciding = [part for part in there if not part.shown_only]
+    verdicts = {part.verdict for part in deciding if part.model not in lacking or part.verdict == "does not hold"}
     if not verdicts:
         return None
     verdict: Verdict = next((each for each in ("does not hold", "undecided") if each in verdicts), "holds")
-    models = dict.fromkeys(part.model for part in parts)
-    lines = (f"`{name}`: " + "; ".join(f"{each.what} {each.value}" for each in parts if each.model == name) for name in models)
+    lines = []
+    for name in dict.fromkeys(part.model for part in there):
+        numbers = "; ".join(f"{each.what} {each.value}" for each in there if each.model == name)
+        lines.append(f"`{name}`: {numbers}{'; the rest was not measured' if name in lacking else ''}")
     return Finding(verdict, ". ".join(lines))
 
 
@@ -170,7 +173,7 @@ def half_alpha(records: polars.DataFrame) -> Iterator[Part]:
 
 @measure
 def iterations(records: polars.DataFrame) -> Iterator[Part]:
-    """From 1 to 20 steps accuracy under PGD rises, and on the way no interval of a change reaches below -1 or ends below 0."""
+    """From 1 to 20 steps accuracy under PGD rises; on the way no change is surely below 0, and all are surely above -1."""
     counts = (1, 5, 10, 20)
     for model, rows in by_model(records, "figure3"):
         for search, names in {"exploration": "DRQ {}+20", "quantification": "DRQ 20+{}"}.items():
