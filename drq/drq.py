@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from drq.adapters import InPrecision, Wrapper
 from drq.calibration import Calibrated
 from drq.decision import Block, Decision, conclude
+from drq.engine import MOST_BLOCKS, Engine
 from drq.errors import require
 from drq.gradient import Gradient
 from drq.inputs import check_bounds, check_radius
@@ -34,7 +35,6 @@ from drq.regions import Procedure, Regions, one_by_one
 from drq.scores import log_robustness
 from drq.search import Search, check_steps
 from drq.setting import Facts, Setting, prepare
-from drq.slots import MOST_BLOCKS, Engine
 
 logger = logging.getLogger("drq")
 

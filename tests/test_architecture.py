@@ -35,6 +35,7 @@ LAYERS = [
     "twin",
     "compiled",
     "slots",
+    "engine",
     "scores",
     "plane",
     "drq",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import drq
-from drq import slots
+from drq import engine, slots
 from drq.adapters import InPrecision
 from drq.compiled import Compiled
 from drq.setting import prepare
@@ -294,7 +294,7 @@ def test_threads_may_make_the_first_call_together(monkeypatch):
                 return  # the other waited for this one to end, as it should
             time.sleep(0.2 * last)
 
-    monkeypatch.setattr(slots, "Compiled", Late)
+    monkeypatch.setattr(engine, "Compiled", Late)
     fast, plain = pair(network(2), explore=drq.Gradient(300))
     x = inputs(2, 9, 4)
     for decision in in_threads(fast, [x, x]):

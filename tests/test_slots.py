@@ -12,10 +12,11 @@ from torch import Tensor
 
 import drq
 from drq import slots
+from drq.engine import Engine
 from drq.norms import Ball
 from drq.objectives import away_from, toward
 from drq.search import Going, Problems, solve
-from drq.slots import Engine, Lane
+from drq.slots import Lane
 
 STEPS = {"explore": drq.Gradient(4), "quantify": drq.Gradient(5)}
 CHUNKS = [1, 2, 7, 16, 64]
