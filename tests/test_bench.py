@@ -189,6 +189,7 @@ def record(tmp_path_factory, cache):
     return found, folder / "record.json", told, said
 
 
+@pytest.mark.slow
 class TestARun:
     def test_the_record_is_whole(self, record):
         found, path, _, _ = record

@@ -87,6 +87,7 @@ def test_every_shell_has_its_script(shell, monkeypatch, capfd):
     assert f"_DRQ_COMPLETE=complete_{shell}" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash_completes(tmp_path):
     """The script as bash runs it, with the command as it is installed."""
