@@ -17,9 +17,7 @@ RADIUS = 8 / 255
 
 
 def defend(name: str, model: nn.Module) -> nn.Module:
-    from anti_adversary import AntiAdversary
-
-    return drq.DRQ(model, "linf", 2 * RADIUS) if name == "drq" else AntiAdversary(model)
+    return drq.DRQ(model, "linf", 2 * RADIUS) if name == "drq" else drq.defences.AntiAdversary().around(model)
 
 
 def under(defence: nn.Module, victim: nn.Module, x: Tensor, y: Tensor) -> float:

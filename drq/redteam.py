@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 from drq.data.catalogue import KINDS
@@ -72,7 +72,7 @@ def trained_on(model: str) -> str:
 
 
 def parsed(given: Sequence[str]) -> dict[str, Any]:
-    """Settings of a defence as they stand on a command line: a number, a truth or a word behind each name.
+    """Settings of a defence as they stand on a command line: behind each name what a spec would have there, or a word.
 
     >>> parsed(["alpha=0.3", "norm=l2", "steps=5"])
     {'alpha': 0.3, 'norm': 'l2', 'steps': 5}
@@ -81,17 +81,11 @@ def parsed(given: Sequence[str]) -> dict[str, Any]:
     for each in given:
         name, equals, value = each.partition("=")
         require(bool(equals and name and value), "set", "have the form NAME=VALUE", repr(each), "as in --set alpha=0.3")
-        found[name] = {"true": True, "false": False}.get(value, _number(value))
-    return found
-
-
-def _number(value: str) -> Any:
-    for kind in (int, float):
         try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
+            found[name] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[name] = value
+    return found
 
 
 def _space(model: str, norm: str | None, radius: float | str | None) -> dict[str, Any]:
@@ -101,4 +95,4 @@ def _space(model: str, norm: str | None, radius: float | str | None) -> dict[str
     remedy = "it was not trained adversarially: say what it shall withstand, as in --norm linf --radius 8/255"
     for name, value in {"norm": norm, "radius": radius}.items():
         require(value is not None, name, f"be given for {model}", "nothing", remedy)
-    return {"norm": norm, "radius": float(Fraction(radius)) if isinstance(radius, str) and "/" in radius else radius}
+    return {"norm": norm, "radius": radius}

@@ -99,6 +99,7 @@ LAYERS = [
     "models.catalogue",
     "models",
     "defences.defence",
+    "defences.defended",
     "defences.votes",
     "defences.movements",
     "defences.adaptation",

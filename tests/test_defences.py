@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from anti_adversary import AntiAdversary, Label
 from conftest import Digits
 from refusals import refused
 from torch import Tensor, nn
 
 import drq
 from drq.adapters import Wrapper
-from drq.defences import Custom, Defence, Quantified, Standard, answers
+from drq.defences import AntiAdversary, Custom, Defence, Quantified, Standard, answers
 from drq.defences.answers import answered, settings
+from drq.defences.defended import Label
 from drq.models.classifier import Card
 
 FEW = {"explore": drq.Gradient(4), "quantify": drq.Gradient(3)}
@@ -143,7 +143,7 @@ def test_where_no_radius_is_found_there_is_none() -> None:
 def test_passes_of_others_are_the_evaluations_of_the_model_in_them(digits: Digits) -> None:
     """Anti-Adversary looks once for the label, once a step, and once more; asking for its label asks nothing else."""
     x, y, model = digits.x[:6], digits.y[:6], digits.model
-    for defence, passes in ((AntiAdversary(model, steps=2), 4), (Averaged(model), 3), (model, 1), (Sloped(model), 2)):
+    for defence, passes in ((AntiAdversary(steps=2).around(model), 4), (Averaged(model), 3), (model, 1), (Sloped(model), 2)):
         found = answered(defence, x, y, model)
         assert found.passes.tolist() == [passes] * 6
         assert torch.equal(found.prediction, defence(x).argmax(1))

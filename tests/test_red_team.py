@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from anti_adversary import AntiAdversary
 from classifiers import inputs, linear, network
 from conftest import Digits
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 import drq
 from drq import threats
 from drq.adapters import Wrapper
+from drq.defences import AntiAdversary
 from drq.progress import Bar
 from drq.search import slope
 from drq.threats.duel import duel
@@ -38,7 +38,7 @@ def chain(**space: object) -> threats.Chain:
 def test_the_gain_of_anti_adversary_is_only_apparent(digits: Digits) -> None:
     """Attacked hastily it gains; transferred points bring it back to the model in it."""
     x, y = digits.x[:100], digits.y[:100]
-    defence = AntiAdversary(digits.model)
+    defence = AntiAdversary().around(digits.model)
     static = right(digits.model, threats.APGD("linf", RADIUS)(digits.model, x, y), y)
     hasty = right(defence, threats.APGD("linf", RADIUS)(defence, x, y), y)
     standing = chain(norm="linf", radius=RADIUS).run(defence, x, y)
@@ -133,7 +133,7 @@ def test_randomness_is_noticed_where_nobody_says_so(digits: Digits, caplog: pyte
     x = digits.x[:4]
     coin = Coin(digits.model)
     coin.random = False
-    for defence, draws in ((coin, 10), (AntiAdversary(digits.model), 1), (digits.model, 1)):
+    for defence, draws in ((coin, 10), (AntiAdversary().around(digits.model), 1), (digits.model, 1)):
         target = aimed_at(defence)
         with caplog.at_level(logging.WARNING, "drq"):
             target.notice_randomness(x)

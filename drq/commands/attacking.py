@@ -20,7 +20,7 @@ from drq.completion import DATA, DEVICES, MODELS, NORMS, offered
         "drq redteam --model cifar10-linf --device cuda --images 1000",
         "drq redteam --model cifar10-small --set norm=l2 --set radius=1.0",
         "drq redteam --model cifar10-small --defence hedge",
-        "drq redteam --model mine.pt --defence python:mine:defended",
+        "drq redteam --model cifar10-small --defence python:mine:defended",
     )
 )
 def redteam(

@@ -50,7 +50,7 @@ def reproduce(
     from drq import screens, terminal
     from drq.reproduction import keeping
     from drq.reproduction import ledger as writing
-    from drq.reproduction.catalogue import entries, repeated, wanted
+    from drq.reproduction.catalogue import entries, repeat, wanted
     from drq.reproduction.cells import beside
 
     if listed:
@@ -68,7 +68,7 @@ def reproduce(
     for name in (names := [*wanted(names or ())]):
         try:
             with screens.watching(quiet or as_json, False, say) as tell, redirect_stdout(sys.stderr):
-                (run,) = repeated([name], Path(out), limit, device, tell)
+                run = repeat(name, Path(out), limit, device, tell)
         except MissingError as error:
             if len(names) == 1:
                 raise

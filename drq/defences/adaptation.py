@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from drq.defences.defence import Peer
-from drq.defences.votes import Defended, check_amount, is_number
+from drq.defences.defended import Defended, check_amount, is_number
 from drq.errors import require
 from drq.search import check_count, check_steps
 from drq.seeds import generator

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from drq.defences.defence import Peer
-from drq.defences.votes import Defended, Label, check_amount, out_of_range
+from drq.defences.defended import Defended, Label, check_amount, out_of_range
 from drq.inputs import check_bounds, checked
 from drq.norms import Ball, Bounds, Linf
 from drq.objectives import Objective, Score, every_point, favour, log_odds

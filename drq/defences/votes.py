@@ -3,66 +3,20 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from numbers import Real
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from drq.adapters import Wrapper
 from drq.defences.defence import Peer
+from drq.defences.defended import Defended, Vote, check_amount, is_number, out_of_range
 from drq.errors import require
-from drq.models.classifier import WrongRange
-from drq.objectives import Model
 from drq.search import check_count
 from drq.seeds import generator
 
 TINY = 1e-6  # the share of a class that nobody voted for, so that its logarithm is finite
-
-
-class Label(NamedTuple):
-    """What a defence decides about N samples."""
-
-    label: Tensor  # (N,)
-
-
-class Vote(NamedTuple):
-    """What randomised smoothing decides about N samples."""
-
-    label: Tensor  # (N,) the class with most votes, also where it abstains
-    abstains: Tensor  # (N,) bool: the two classes with most votes cannot be told apart
-    scores: Tensor  # (N, C) log of the share of votes
-
-
-class Defended(Wrapper):
-    """A model in the defence of a :class:`Peer`. It answers by the highest of its scores."""
-
-    model: nn.Module
-
-    def __init__(self, model: nn.Module, peer: Peer) -> None:
-        super().__init__(model)
-        self.peer = peer
-        training = any(each.training for each in self.modules())
-        require(not training, "model", "be in evaluation mode", "a module in training mode", "call model.eval() first")
-
-    def decide(self, x: Tensor) -> Label | Vote:
-        """The label of every sample."""
-        with torch.no_grad():
-            return Label(self(x).argmax(1))
-
-
-def out_of_range(model: Model) -> Model:
-    """The model without its warning that inputs leave [0, 1]: some defences move them there on purpose."""
-
-    def look(x: Tensor) -> Tensor:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", WrongRange)
-            return model(x)
-
-    return look
 
 
 class Looks(Defended):
@@ -223,14 +177,3 @@ class Smoothing(Peer):
     def around(self, model: nn.Module) -> Smoothed:
         """The model that looks through every draw of the noise."""
         return Smoothed(model, self)
-
-
-def is_number(value: object) -> bool:
-    """Whether this is a number, which True is not."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def check_amount(name: str, amount: float, remedy: str) -> None:
-    """A finite number of at least 0."""
-    valid = is_number(amount) and 0 <= amount < math.inf
-    require(valid, name, "be a finite number of at least 0", repr(amount), remedy)

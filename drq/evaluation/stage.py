@@ -69,10 +69,10 @@ class Seen:
 class Loaded:
     """A model on its device, its sha256, and the ways in which data sets see it."""
 
-    def __init__(self, model: nn.Module, sha256: str) -> None:
-        self.model, self.sha256 = model, sha256
-        self._seen: dict[object, Seen] = {}
+    def __init__(self, model: nn.Module, file: str | None) -> None:
+        self.model, self._seen = model, dict[object, Seen]()
         self._loaded = self._weights()
+        self.sha256 = file or self._loaded  # of its file, where there is one
 
     def _weights(self) -> str:
         return weights.contents({key: each.cpu() for key, each in self.model.state_dict().items()})
@@ -167,13 +167,11 @@ def forget() -> None:
 def the_model(name: str, device: str, given: Handed | None) -> Loaded:
     """A model on its device, loaded by its name unless it is given."""
     model: nn.Module = load_model(name) if given is None else deepcopy(given.it)  # a caller's model stays where it is
-    sha256 = getattr(getattr(model, "card", None), "sha256", None)
-    if sha256 is None or given is not None:  # a caller may have trained it on since it came from its file
-        sha256 = weights.contents({key: each.cpu() for key, each in model.state_dict().items()})
-    loaded = Loaded(model.to(device).eval(), sha256)
+    file = None if given is not None else getattr(getattr(model, "card", None), "sha256", None)  # a caller may have trained it on
+    loaded = Loaded(model.to(device).eval(), file)
     if given is not None or "python:" in name:  # what a function makes may differ in more than its weights
         return loaded
-    return MODELS.get((name, device, sha256), lambda: loaded, lambda kept: kept.untouched)
+    return MODELS.get((name, device, loaded.sha256), lambda: loaded, lambda kept: kept.untouched)
 
 
 @lru_cache(maxsize=4)

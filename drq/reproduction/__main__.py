@@ -10,7 +10,7 @@ from pathlib import Path
 from drq.errors import InputError
 from drq.evaluate import Event
 from drq.progress import Bar
-from drq.reproduction.catalogue import entries, repeated, wanted
+from drq.reproduction.catalogue import entries, repeat, wanted
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -50,8 +50,7 @@ def main(given: Sequence[str] | None = None) -> int:
                 bar(event.share, event.text)
 
         try:
-            for run in repeated([name], asked.out, asked.limit, asked.device, tell):
-                print(run.path, flush=True)
+            print(repeat(name, asked.out, asked.limit, asked.device, tell).path, flush=True)
         except InputError as error:
             say(f"{name}: {error}")
             status = 2

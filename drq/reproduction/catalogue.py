@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -81,25 +81,22 @@ def wanted(names: Sequence[str]) -> dict[str, None]:
     return found
 
 
-def repeated(
-    names: Sequence[str], out: Path = Path("runs"), limit: int | None = None, device: str | None = None, tell: Tell = silent
-) -> Iterator[Run]:
-    """Run the experiments behind tables, figures and claims, each into a directory of its name below ``out``.
+def repeat(name: str, out: Path = Path("runs"), limit: int | None = None, device: str | None = None, tell: Tell = silent) -> Run:
+    """Run an experiment into a directory of its name below ``out``.
 
-    They run in one process, so that what one has attacked or compiled serves the next.
+    Several of them in one process are quicker: what one has attacked or compiled serves the next.
 
     Args:
-        names: of entries, of experiments, or "all".
+        name: of the experiment.
         out: where the runs lie.
         limit: of samples, in place of the paper's where it is lower: a first look.
         device: "auto", "cpu", "cuda" ...
         tell: told how far the work is.
     """
-    for name in wanted(names):
-        source = as_spec(name).source
-        assert source is not None
-        spec = source if limit is None else smaller(source, limit)
-        yield evaluate(spec, out / (name if limit is None else f"{name}-{limit}"), device=device, tell=tell)
+    source = as_spec(name).source
+    assert source is not None
+    spec = source if limit is None else smaller(source, limit)
+    return evaluate(spec, out / (name if limit is None else f"{name}-{limit}"), device=device, tell=tell)
 
 
 def smaller(source: Mapping[str, Any], limit: int) -> dict[str, Any]:

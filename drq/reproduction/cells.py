@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from drq import tables
 from drq.evaluation.published import published, stand_ins
 from drq.evaluation.records import require_polars
+from drq.reporting.expressions import UNDEFENDED
 from drq.reproduction.comparisons import CORRUPTIONS
 
 if TYPE_CHECKING:
     import polars
 
 PLACE = ("model", "data", "suite", "threat")  # of a cell, but for the defence
-UNDEFENDED = "standard"
 OURS = (
     *("images", "accuracy", "low", "high", "passes", "threat_passes"),
     *("difference", "difference_low", "difference_high", "p_value"),

@@ -12,6 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from drq.errors import InputError, require
 from drq.evaluation.records import COLUMNS, require_polars
 from drq.evaluation.run import Run
@@ -92,8 +94,6 @@ def condensed(records: polars.DataFrame) -> polars.DataFrame:
 
 def _rounded(column: polars.Series) -> polars.Series:
     """The nearest numbers whose fractions have few bits."""
-    import numpy as np
-
     pl = require_polars()
     fraction, exponent = np.frexp(column.cast(pl.Float64).to_numpy())
     short = np.ldexp(np.round(fraction * 2**BITS) / 2**BITS, exponent).astype(np.float32)

@@ -18,6 +18,7 @@ from drq.reproduction.claims import claims, find
 from drq.reproduction.keeping import Record, kept
 from drq.reproduction.measures import Finding
 from drq.reproduction.pictures import FIGURES, draw
+from drq.tables import WORST_CASE
 
 if TYPE_CHECKING:
     import polars
@@ -146,7 +147,7 @@ def _row(row: Mapping[str, Any]) -> list[str]:
         value, ends = number(column, row[column]), (number(column, row[each]) for each in (low, high))
         return "" if row[column] is None else f"{value} [{', '.join(ends)}]"
 
-    threat = f"worst of {row['suite']}" if row["threat"] == "worst case" else row["threat"]
+    threat = f"worst of {row['suite']}" if row["threat"] == WORST_CASE else row["threat"]
     place = [short(row["model"]), row["data"], threat, row["defence"], number("published", row["value"])]
     gains = [number("difference", row["gain"]), within("difference", "difference_low", "difference_high")]
     if row["accuracy"] is None:
