@@ -13,6 +13,12 @@ from drq.errors import require
 from drq.objectives import Model
 
 
+def channels_last(model: nn.Module) -> nn.Module:
+    """The model with its weights laid out as tensor cores convolve fastest."""
+    laid: nn.Module = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return laid
+
+
 class Wrapper(nn.Module):
     """A module around a model. It is in training mode exactly when the model is, since clients ask the outermost module."""
 

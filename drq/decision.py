@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from drq.errors import require
+from drq.norms import Norm
 from drq.objectives import log_odds
 from drq.rows import Rows, per_row
 from drq.search import Found
@@ -28,17 +30,39 @@ class Decision(Rows):
     margin: Tensor  # (N,) best minus second-best robustness: the score to abstain by
     log_odds: Tensor  # (N, C) log-odds of the robustness, in which classes are compared; -inf where not reached
     explored_log_odds: Tensor  # (N, C) log-odds at the explored points; -inf where not reached
+    base_log_odds: Tensor  # (N, C) log-odds of the undefended classifier, at x itself
     stalled: Tensor  # (N,) steps whose gradient was zero, which moved nothing
     explored: Tensor | None = None  # (N, K, ...) explored points, NaN where not reached; with keep_points=True
     quantified: Tensor | None = None  # (N, K, ...) quantified points, NaN where not reached or not exact
+    x: Tensor | None = None  # (N, ...) the samples themselves; with keep_points=True
+    norm: Norm | None = None  # in which they were searched; with keep_points=True
 
     def __len__(self) -> int:
         return len(self.label)
 
     @property
+    def base_confidence(self) -> Tensor:
+        """(N, C) confidence of the undefended classifier at x itself."""
+        return self.base_log_odds.sigmoid()
+
+    @property
     def explored_confidence(self) -> Tensor:
         """(N, C) confidence at the explored points: never below ``robustness``; 0 where a class was not reached."""
         return self.explored_log_odds.sigmoid()
+
+    def points_of(self, label: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, ...) the explored and the quantified point of the class ``label`` (N,) of every sample, NaN where there is none."""
+        remedy = "decide with keep_points=True, as robust.variant(keep_points=True).decide(x)"
+        require(self.explored is not None, "decision", "hold the points that were found", "none", remedy)
+        assert self.explored is not None
+        assert self.quantified is not None
+        match = self.classes == label[:, None]
+        rows, rank = torch.arange(len(self), device=match.device), match.long().argmax(1)
+        explored, quantified = (
+            torch.where(per_row(match.any(1), each[:, 0]), each[rows, rank], torch.nan)
+            for each in (self.explored, self.quantified)
+        )
+        return explored, quantified
 
     @property
     def runner_up(self) -> Tensor:
@@ -85,6 +109,7 @@ class Block:
     quantified: Found  # (R,)
     complete: Tensor  # (R,) bool: False where quantification was pruned
     dropped: Tensor  # (N, C) bool: classes that lost a race before they were explored
+    norm: Norm
 
     def without_points(self) -> Block:
         """The same, without what takes memory and only some callers want."""
@@ -126,9 +151,12 @@ def conclude(block: Block, keep_points: bool = False) -> Decision:
         margin=_gap(best, second),  # 0 where nothing was compared
         log_odds=torch.where(compared, odds, base_odds),
         explored_log_odds=torch.where(compared, explored, base_odds),
+        base_log_odds=base_odds,
         stalled=block.stalled,
         explored=_by_class(block, candidates.point) if keep_points else None,
         quantified=_by_class(block, _finished_points(block)) if keep_points else None,
+        x=block.x if keep_points else None,
+        norm=block.norm if keep_points else None,
     )
 
 

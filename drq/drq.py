@@ -10,6 +10,7 @@ Quantification, ICML 2022.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import math
@@ -35,6 +36,7 @@ from drq.regions import Procedure, Regions, one_by_one
 from drq.scores import log_robustness
 from drq.search import Search, check_steps
 from drq.setting import Facts, Setting, prepare
+from drq.slices import sliced
 
 logger = logging.getLogger("drq")
 
@@ -143,6 +145,12 @@ class DRQ(Wrapper):
         other._engine = self._engine
         return other
 
+    def replica(self) -> DRQ:
+        """The same around a copy of the model with the same weights, for another thread: modules may keep notes in themselves."""
+        other = copy.deepcopy(self, {id(each): each for each in (*self.parameters(), *self.buffers())})
+        other._cost_was_logged = True  # the original says what it costs
+        return other
+
     def shortened(self, steps: int) -> DRQ:
         """The same defence with searches of at most so many steps, whose scores can all be read: what an attacker follows."""
         return self.variant(explore=self.explore.shortened(steps), quantify=self.quantify.shortened(steps), prune="none")
@@ -154,8 +162,9 @@ class DRQ(Wrapper):
 
     @property
     def classifier(self) -> Model:
-        """The model in the precision in which it is searched."""
-        return InPrecision(self.model, PRECISIONS[self.precision])
+        """The model in the precision in which it is searched, compiled where searches are."""
+        eager = InPrecision(self.model, PRECISIONS[self.precision])
+        return self._engine.compiled(eager) if self.compile_model else eager
 
     def ball(self, center: Tensor, radius: Tensor) -> Ball:
         """Balls in the space in which it searches."""
@@ -192,6 +201,19 @@ class DRQ(Wrapper):
             everywhere: whether to calibrate at every point instead.
         """
         return through(self, x, u, v, extent, pixels, everywhere)
+
+    def slice(self, decision: Decision, pixels: int = 60) -> Plane:
+        """The plane through a sample and the explored points of its winner and its runner-up, for :func:`drq.plots.card`.
+
+        The first coordinate is the Euclidean distance from the sample towards the winner's point, the second that towards what
+        the runner-up's adds. Points that leave the input box are answered for at the nearest point of it: next to a picture with
+        black or white pixels there would be no others. Where a direction adds nothing, a random one stands in, always the same.
+
+        Args:
+            decision: of one sample, with its points.
+            pixels: points along each side of the grid. Each is decided on, with the radius of the sample.
+        """
+        return sliced(self, decision, pixels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Log-robustness (N, C) of every class; its argmax is the label.

@@ -48,8 +48,15 @@ class Engine:
 
     def prepare(self, setting: Setting, chunk: int | None, on_gpu: bool) -> Setting:
         """The setting with the compiled model, and with as many rows as there are slots."""
-        eager = setting.model
-        assert isinstance(eager, InPrecision)
+        assert isinstance(setting.model, InPrecision)
+        compiled = self.compiled(setting.model)
+        assert self.exact is not None
+        chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))
+        spare = BATCHES[0] if on_gpu else 0  # graphs of the smallest batch take as long with fewer rows
+        return replace(setting, searched=compiled, exact=self.exact, chunk=chunk, together=TOGETHER, spare=spare)
+
+    def compiled(self, eager: InPrecision) -> Compiled:
+        """The model compiled in its precision, with the weights that it has now."""
         model, dtype = eager.model, eager.dtype
         with self.lock:  # another thread may be at work on the lanes
             if self.exact is None or not all(each.follows(model) for each in self.models.values()):
@@ -59,11 +66,8 @@ class Engine:
                     "drq: the model is compiled for this and later calls of any batch size, which takes up to a minute"
                 )
                 self.models[dtype] = Compiled(model, dtype)
-            compiled = self.models[dtype]
-            compiled.refresh()
-        chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))
-        spare = BATCHES[0] if on_gpu else 0  # graphs of the smallest batch take as long with fewer rows
-        return replace(setting, searched=compiled, exact=self.exact, chunk=chunk, together=TOGETHER, spare=spare)
+            self.models[dtype].refresh()
+            return self.models[dtype]
 
     def drive(self, procedures: Iterable[Procedure[T]], setting: Setting, most: float = MOST_BLOCKS) -> Generator[T]:
         """What the procedures end with, in their order; ``most`` of them are under way at a time."""

@@ -59,18 +59,20 @@ class MinimumNorm(Search):
         perturbation = state.point - ball.center
         distance = ball.norm.length(perturbation)
         best = torch.where(score.admitted, torch.minimum(found.merit, distance), found.merit)
-        progress = (torch.full_like(ball.radius, count) if isinstance(count, int) else count.to(ball.radius)) / self.steps
+        progress = (ball.radius.new_full((1,), count) if isinstance(count, int) else count.to(ball.radius)) / self.steps
         gamma, eta = _cosine(progress, 0.05, 0.001), _cosine(progress, 1.5, 0.01)
 
         # A rounding error short of the boundary would stay short for ever, hence 1 + 1e-6.
-        boundary = (1 + 1e-6) * (distance + _first_order(score.value, ball.norm.dual_length(gradient)))
+        ahead = _first_order(score.value, ball.norm.dual_length(gradient))
+        boundary = (1 + 1e-6) * (distance + ahead)
         missed = torch.where(best < torch.inf, state.radius * (1 + gamma), boundary)
         radius = torch.where(score.admitted, torch.minimum(state.radius * (1 - gamma), best), missed)
         radius = torch.minimum(radius, state.limit)
 
         euclidean = L2()  # the step is Euclidean in every norm: the projection gives it the norm's shape
-        ahead = _first_order(score.value, euclidean.dual_length(gradient))
-        length = eta * torch.maximum(euclidean.length(perturbation), ahead)
+        if ball.norm != euclidean:
+            distance, ahead = euclidean.length(perturbation), _first_order(score.value, euclidean.dual_length(gradient))
+        length = eta * torch.maximum(distance, ahead)
 
         # The ball pulls features back from the edge of the box, and where their scales differ the search may go round in
         # circles. A row that found nothing by half-time goes straight for the boundary, without a ball.

@@ -28,6 +28,9 @@ def log_odds(logits: Tensor, label: Tensor | None = None) -> Tensor:
     >>> log_odds(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
     tensor([2.])
     """
+    if logits.shape[1] == 2:  # the same to the last bit, without the sums
+        lead = logits[:, 0] - logits[:, 1]
+        return torch.stack([lead, -lead], 1) if label is None else torch.where(label == 0, lead, -lead)
     if label is None:
         top = logits.argmax(1)
         log_share = logits.log_softmax(1)
@@ -57,10 +60,16 @@ class Objective:
     model: Model
     measure: Callable[..., Score]
     given: tuple[Tensor, ...]  # per row, passed to `measure` behind the logits: a class, a threshold
+    at_once: int | None = None  # points that go through the model together; None for all
 
     def __call__(self, point: Tensor) -> Score:
         """The score of every point."""
         return self.measure(self.model(point), *self.given)
+
+    def pieces(self, count: int) -> list[slice]:
+        """Slices that make up ``count`` points, none with more of them than go through the model together."""
+        size = self.at_once or max(count, 1)
+        return [slice(first, min(first + size, count)) for first in range(0, max(count, 1), size)]
 
     def __getitem__(self, rows: Tensor | slice) -> Objective:
         return replace(self, given=tuple(each[rows] for each in self.given))
@@ -136,7 +145,7 @@ def _directed(logits: Tensor, label: Tensor, direction: Tensor) -> Score:
 
 
 def _elsewhere(logits: Tensor, label: Tensor, threshold: Tensor) -> Score:
-    rival = logits.scatter(1, label[:, None], -torch.inf).argmax(1)
+    rival = 1 - label if logits.shape[1] == 2 else logits.scatter(1, label[:, None], -torch.inf).argmax(1)
     value = torch.maximum(log_odds(logits, label), threshold.to(logits.dtype)) - log_odds(logits, rival)
     return Score(value, (value <= 0) & (logits.argmax(1) != label), torch.zeros_like(value))
 

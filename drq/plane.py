@@ -6,6 +6,7 @@ Everything that a picture needs is computed here, so that drawing asks no model.
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -17,11 +18,13 @@ from drq.decision import Decision
 from drq.errors import require
 from drq.inputs import TOLERANCE
 from drq.norms import Ball, Bounds, Norm
+from drq.rows import in_order
 from drq.search import check_count
 from drq.setting import Setting, prepare
+from drq.threads import threads
 
 Extent = tuple[float, float, float, float]
-ROWS = 8192  # searched at once on a CPU, at most: what a small model stores for more no longer fits its caches
+LEAST = 4096  # points that are worth a thread of their own
 
 
 class Axes(NamedTuple):
@@ -52,7 +55,7 @@ class Plane:
     extent: Extent  # lowest and highest a, lowest and highest b
     across: Tensor  # (W,) the a of every column
     up: Tensor  # (H,) the b of every row
-    inside: Tensor  # (H, W) bool: False where the point leaves the input box, so that nothing else is known there
+    inside: Tensor  # (H, W) bool: False where the point leaves the input box, and nothing else is known there
     base_label: Tensor  # (H, W) of the undefended classifier; -1 outside
     base_confidence: Tensor  # (H, W) in that label; NaN outside
     label: Tensor  # (H, W) of DRQ; -1 outside
@@ -123,9 +126,19 @@ class Decider(Protocol):
     def variant(self, **changes: Any) -> Decider:
         """The same model with other settings."""
 
+    def replica(self) -> Decider:
+        """The same around a copy of the model, for another thread."""
+
 
 def through(
-    robust: Decider, x: Tensor, u: Tensor | None, v: Tensor | None, extent: Extent | None, pixels: int, everywhere: bool
+    robust: Decider,
+    x: Tensor,
+    u: Tensor | None,
+    v: Tensor | None,
+    extent: Extent | None,
+    pixels: int,
+    everywhere: bool = False,
+    clip: bool = False,
 ) -> Plane:
     """The plane through x; :meth:`drq.DRQ.plane` says what the arguments are."""
     check_count("pixels", pixels, "300 draw smooth boundaries", least=2)
@@ -142,7 +155,8 @@ def through(
         rule, remedy = "have a radius, since the whole plane takes it", "give DRQ one, or calibrate with everywhere=True"
         require(bool(decision.found), "x", rule, "none that calibration found", remedy)
         robust = robust.variant(radius=float(decision.radius))
-    answers = _answers(robust, setting, axes.points(across, up))
+    points = axes.points(across, up)
+    answers = _answers(robust, setting, Ball(points, 0.0, robust.norm, robust.bounds).clip(points) if clip else points)
     maps: dict[str, Any] = {name: values.cpu().reshape(pixels, pixels) for name, values in answers.items()}
     done: dict[str, Any] = {"x": x, "decision": decision, "calibrated": calibrated, "calibrated_label": label}
     return Plane(axes, extent, across, up, **maps, **done, alpha=robust.alpha, norm=robust.norm)
@@ -194,9 +208,7 @@ def _answers(robust: Decider, setting: Setting, points: Tensor) -> dict[str, Ten
     """What :class:`Plane` knows of every point, by name; one call decides on all that are in the box."""
     offset = points - Ball(points, 0.0, robust.norm, robust.bounds).clip(points)
     inside = (offset.abs() <= TOLERANCE).flatten(1).all(1)
-    if robust.chunk is None and not robust.compile_model and points.device.type == "cpu":
-        robust = robust.variant(chunk=min(setting.chunk, ROWS))
-    found = robust.decide(points[inside])
+    found = _decided(robust, setting, points[inside])
     with torch.inference_mode(False), torch.no_grad():
         confidence = setting.logits(points[inside]).softmax(1)
 
@@ -211,6 +223,26 @@ def _answers(robust: Decider, setting: Setting, points: Tensor) -> dict[str, Ten
         "robustness": everywhere(_of(found.robustness, found.label), torch.nan),
         "margin": everywhere(found.margin, torch.nan),
     }
+
+
+def _decided(robust: Decider, setting: Setting, points: Tensor) -> Decision:
+    """The decisions on all points. Those of a small model on a CPU are made in as many threads as torch has.
+
+    Its operations are too short to be divided among cores: they would wait for each other most of the time. Every thread has a
+    copy of the model with the same weights, so that a module that notes something in itself disturbs no other.
+    """
+    count = min(torch.get_num_threads(), len(points) // LEAST)
+    here_only = robust.compile_model or torch.is_autocast_enabled("cpu")  # other threads would compile anew, and know no autocast
+    if not setting.small or count < 2 or here_only:
+        return robust.decide(points)
+    try:
+        robusts = [robust] + [robust.replica() for _ in range(count - 1)]
+    except Exception:  # what a module of somebody else's holds may refuse to be copied in its own way
+        return robust.decide(points)
+    places = [torch.arange(first, len(points), count) for first in range(count)]  # all parts take about as long
+    with threads(1), ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        parts: list[Decision] = [*pool.map(lambda each, rows: each.decide(points[rows]), robusts, places)]
+    return in_order(places, parts)
 
 
 def _of(values: Tensor, label: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,8 @@ from drq import images
 from drq.data.folders import ENDINGS
 from drq.decision import Decision
 from drq.drq import DRQ
-from drq.errors import InputError, require
+from drq.errors import InputError, imported, require
+from drq.files import in_one_piece
 from drq.models.catalogue import load
 from drq.models.classifier import Card
 
@@ -49,6 +50,7 @@ class Prediction:
     passes: int
     seconds: float
     classes: tuple[Class, ...]  # the highest robustness first
+    decision: Decision | None = field(default=None, repr=False, compare=False)  # with its points, where they are kept
 
     def abstains(self, below: float) -> bool:
         """Whether the margin is too small to answer."""
@@ -58,7 +60,7 @@ class Prediction:
         """Made of what JSON knows; the answer is None where the margin is below ``abstain_below``."""
         abstained = self.abstains(abstain_below)
         return {
-            **vars(self),
+            **{name: value for name, value in vars(self).items() if name != "decision"},
             "answer": None if abstained else self.answer,
             "abstained": abstained,
             "classes": [each._asdict() for each in self.classes],
@@ -85,6 +87,7 @@ class Predictor:
             radius calibrated for each picture.
         classes: see :class:`drq.DRQ`.
         device: where to run.
+        keep_points: whether answers can be explained.
         options: of the loader.
     """
 
@@ -95,6 +98,7 @@ class Predictor:
         radius: float | None = None,
         classes: int | None = None,
         device: str = "cpu",
+        keep_points: bool = False,
         **options: Any,
     ) -> None:
         several = classes is None or classes >= 2
@@ -106,7 +110,7 @@ class Predictor:
         require(seen, "model", "say what pictures it takes", f"{name}, which does not", remedy)
         assert isinstance(card, Card)
         self.card, self.model = card, _moved(model, device)
-        self.robust = DRQ(self.model, classes=classes, **card.region(norm, radius))
+        self.robust = DRQ(self.model, classes=classes, keep_points=keep_points, **card.region(norm, radius))
         self.device = device
 
     def __call__(self, path: str | Path) -> Prediction:
@@ -184,7 +188,30 @@ class Predictor:
             passes=int(decision.passes),
             seconds=round(seconds, 3),
             classes=tuple(sorted(starmap(Class, columns), key=_rank)),
+            decision=decision if self.robust.keep_points else None,
         )
+
+    def explain(self, found: Prediction, path: Path) -> None:
+        """Draw the card of an answer to a file; see :func:`drq.plots.card`."""
+        from drq import plots
+
+        assert found.decision is not None
+        figure = plots.card(found.decision, names=self.card.classes)
+        with in_one_piece(path) as file:
+            figure.savefig(file, format=path.suffix[1:].lower(), dpi=200)
+
+
+def card_files(path: str | None, count: int) -> list[Path]:
+    """Where the cards of so many pictures go: to the file of this name, numbered where there are several. None go nowhere."""
+    if path is None:
+        return []
+    suffixes, remedy = ".png, .pdf or .svg", "for example card.png"
+    require(Path(path).suffix.lower() in (".png", ".pdf", ".svg"), "--explain", f"end in {suffixes}", repr(path), remedy)
+    place = Path(path)
+    usable = not place.exists() or place.is_file()  # a folder or a device must not be replaced
+    require(usable, "--explain", "name a file that can be written", repr(path), remedy)
+    imported("matplotlib", "--explain", "pip install 'decision-region-quantification[report]'")
+    return [place] if count == 1 else [place.with_stem(f"{place.stem}-{number + 1}") for number in range(count)]
 
 
 def listed(paths: Iterable[str]) -> list[str]:

@@ -66,7 +66,8 @@ class Regions:
         samples = _Samples(x, logits, radius, spent)
         candidates, dropped = yield from self._explored(samples, self.setting.searched, sample, classes[sample, rank], self.prune)
         quantified, complete = yield from self._quantified(samples, self.setting.searched, candidates)
-        block = Block(x, logits, classes, radius, spent.passes, spent.stalled, candidates, quantified, complete, dropped)
+        cost = (spent.passes, spent.stalled)
+        block = Block(x, logits, classes, radius, *cost, candidates, quantified, complete, dropped, self.setting.norm)
         return block if self.points else block.without_points()
 
     def settle(self, block: Block) -> Procedure[Block]:

@@ -17,7 +17,10 @@ def per_row(values: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Rows:
-    """A bundle of tensors, tuples of them, other bundles or None, with one entry a row. Indexing selects rows in all of them."""
+    """A bundle of tensors, tuples of them or other bundles, with one entry a row. Indexing selects rows in all of them.
+
+    Whatever else it holds, as None, is the same for all rows.
+    """
 
     def __getitem__(self, rows: Tensor | slice) -> Self:
         return self._map(lambda columns: columns[0][rows])
@@ -35,7 +38,7 @@ class Rows:
         for field in fields(self):
             value = getattr(self, field.name)
             for each in value if isinstance(value, tuple) else (value,):
-                if each is not None:
+                if isinstance(each, Rows | Tensor):
                     yield from each.tensors() if isinstance(each, Rows) else (each,)
 
     def _map(self, function: Callable[[list[Tensor]], Tensor], *others: Self) -> Self:
@@ -49,7 +52,7 @@ def _mapped(function: Callable[[list[Tensor]], Tensor], columns: list[Any]) -> A
         return first._map(function, *others)
     if isinstance(first, tuple):
         return tuple(_mapped(function, list(each)) for each in zip(*columns, strict=True))
-    return None if first is None else function(columns)
+    return function(columns) if isinstance(first, Tensor) else first
 
 
 T = TypeVar("T", bound=Rows)

@@ -227,7 +227,11 @@ Follow = Callable[[Search, Look, Ball, Going, Count], Going]
 
 def scored(objective: Objective, state: State) -> Look:
     """A look without slopes."""
-    return Look(objective(state.point), None, passes=1)
+    pieces = objective.pieces(len(state.point))
+    if len(pieces) == 1:
+        return Look(objective(state.point), None, passes=1)
+    parts = [objective[rows](state.point[rows]) for rows in pieces]
+    return Look(Score(*map(torch.cat, zip(*parts, strict=True))), None, passes=1)
 
 
 def _attached(ball: Ball) -> bool:
@@ -257,6 +261,10 @@ def slope(objective: Objective, point: Tensor) -> tuple[Score, Tensor]:
 
     Where gradients are enabled, both can be differentiated once more.
     """
+    pieces = objective.pieces(len(point))
+    if len(pieces) > 1:  # each goes back before the next goes forward: what a pass stores stays small enough for caches
+        scores, gradients = zip(*(slope(objective[rows], point[rows]) for rows in pieces), strict=True)
+        return Score(*map(torch.cat, zip(*scores, strict=True))), torch.cat(gradients)
     recorded = torch.is_grad_enabled()
     with torch.enable_grad():
         if not (recorded and point.requires_grad):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from drq.search import Going, Problems, solve
 
 # How far searching in a lower precision moves log-odds, in rounding errors of the largest logit; measured, see docs/speed.md.
 MOVED = {torch.float16: 20, torch.bfloat16: 8}
+AT_ONCE, CACHED = 4096, 2**24  # rows that go through a model on a CPU together, at least; the bytes that they may store
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,12 @@ class Setting:
     chunk: int
     together: int = 1  # chunks of rows that a block of samples may have: their points are small beside what a pass stores
     spare: int = 0  # so many rows take no longer than one
+    at_once: int | None = None  # rows that go through the model together, of those that are searched at once; None for all
+
+    @property
+    def small(self) -> bool:
+        """Whether it is on a CPU, and so small that its caches hold what many rows store."""
+        return self.at_once is not None and self.at_once > AT_ONCE
 
     def ball(self, center: Tensor, radius: Tensor) -> Ball:
         """Balls in this space."""
@@ -44,6 +51,7 @@ class Setting:
 
     def solve(self, problems: Problems) -> Going:
         """:func:`drq.search.solve`, never with more than ``chunk`` rows at once; only unrolled searches keep their graphs."""
+        problems = replace(problems, objective=replace(problems.objective, at_once=self.at_once))
         parts = [solve(problems[rows]) for rows in self.pieces(len(problems))]
         return parts[0].joined(parts[1:])
 
@@ -112,8 +120,19 @@ def prepare(
     rounding = 0.0 if dtype is None or not facts.full else MOVED[dtype] * torch.finfo(dtype).eps
     chunk = chunk or facts.rows
     layout, together = _best(facts, x, None), min(8, max(1, facts.row_bytes // facts.point_bytes))
-    setting = Setting(quick, quick, exact, rounding, layout, norm, bounds, frozen, facts.classes, chunk, together)
+    at_once = max(AT_ONCE, CACHED // facts.row_bytes) if x.device.type == "cpu" else None
+    if x.device.type == "cpu":
+        keep_freed_memory()
+    setting = Setting(quick, quick, exact, rounding, layout, norm, bounds, frozen, facts.classes, chunk, together, 0, at_once)
     return x.contiguous(memory_format=_best(facts, x, dtype)), setting
+
+
+def keep_freed_memory() -> None:
+    """Let the C library use freed memory again, instead of asking the system for pages that it has to clear every time.
+
+    glibc does so for pieces up to the largest that was ever freed, but for none above 32 MiB. Nothing is written to this one.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
 def _best(facts: Facts, x: Tensor, dtype: torch.dtype | None) -> torch.memory_format:

@@ -80,3 +80,21 @@ def test_ratios_have_the_published_formulas() -> None:
     logits, y, target = torch.tensor([[3.0, 1.0, -1.0, 2.0, 0.0]]), torch.tensor([1]), torch.tensor([4])
     assert dlr(lambda z: z, y)(logits).value.item() == pytest.approx((1 - 3) / (3 - 1))
     assert dlr_toward(lambda z: z, y, target)(logits).value.item() == pytest.approx((1 - 0) / (3 - (1 + 0) / 2))
+
+
+def test_two_classes_are_a_case_of_many():
+    """A third class whose logit is -inf changes nothing, to the last bit: neither values nor gradients."""
+    logits = torch.tensor([[3.0, -1.25], [0.1, 0.1], [-40.0, 7.5], [1e-3, -1e-3]])
+    label = torch.tensor([0, 1, 1, 0])
+    for measure in (
+        lambda each: log_odds(each, label),
+        lambda each: elsewhere_at(lambda z: z, label, torch.full((4,), 0.3))(each).value,
+    ):
+        results = []
+        for more in (False, True):
+            given = logits.clone().requires_grad_()
+            value = measure(torch.cat([given, torch.full((4, 1), -torch.inf)], 1) if more else given)
+            results.append((value, *torch.autograd.grad(value.sum(), given)))
+        assert torch.equal(results[0][0], results[1][0])
+        assert torch.equal(results[0][1], results[1][1])
+    torch.testing.assert_close(log_odds(logits).sigmoid(), logits.softmax(1))

@@ -1,7 +1,9 @@
 """Points in the plane and a machine that separates them, and planes through any input: the first figure of the paper."""
 
 import sys
+import time
 from dataclasses import replace
+from threading import Lock, get_ident
 
 import numpy as np
 import pytest
@@ -153,6 +155,51 @@ def test_all_points_are_decided_in_one_call(machine, sample, monkeypatch):
     monkeypatch.setattr(drq.DRQ, "decide", lambda self, x: sizes.append(len(x)) or decide(self, x))
     machine.plane(sample, pixels=10)
     assert sizes == [1, 100]
+
+
+class Forgetful(nn.Module):
+    """Notes something in itself between its layers: another thread in the same module would change its answers."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([[3.0, -1.0], [-1.0, 2.0]]))
+
+    def forward(self, x):
+        self.noted = x
+        time.sleep(1e-4)
+        return (self.noted @ self.weight).tanh() * 4
+
+
+def test_threads_change_nothing(monkeypatch):
+    """A small model on a CPU is asked in as many threads as torch has, each with a copy of its own."""
+    robust, x = drq.DRQ(Forgetful().eval(), "l2", 0.1), torch.tensor([[0.4, 0.6]])
+    alone = robust.plane(x, pixels=24)
+    monkeypatch.setattr("drq.plane.LEAST", 100)
+    workers, decide = set(), drq.DRQ.decide
+    monkeypatch.setattr(drq.DRQ, "decide", lambda self, x: workers.add((get_ident(), id(self.model))) or decide(self, x))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        shared = robust.plane(x, pixels=24)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    pool = {each for each in workers if each[0] != get_ident()}
+    assert len(pool) == len({model for _, model in pool}) == 3
+    for name in ("label", "base_label", "robustness", "margin", "inside"):
+        torch.testing.assert_close(getattr(shared, name), getattr(alone, name), msg=name)
+
+
+def test_a_model_that_cannot_be_copied_is_asked_in_one_thread(monkeypatch):
+    model = Forgetful().eval()
+    model.locked = Lock()  # which cannot be copied
+    robust, x = drq.DRQ(model, "l2", 0.1), torch.tensor([[0.4, 0.6]])
+    monkeypatch.setattr("drq.plane.LEAST", 100)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    sizes, decide = [], drq.DRQ.decide
+    monkeypatch.setattr(drq.DRQ, "decide", lambda self, x: sizes.append(len(x)) or decide(self, x))
+    robust.plane(x, pixels=24)
+    assert sizes == [1, 576]
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])

@@ -81,7 +81,7 @@ def test_the_red_team_hands_on_its_budget(caplog: pytest.LogCaptureFixture) -> N
     with caplog.at_level(logging.WARNING, "drq"):
         standing = threats.RedTeam("linf", 0.001).run(robust, x, y)
     assert "FewerSteps is not run" in caplog.text
-    assert standing.passes.max() <= 30_000
+    assert standing.passes.max() <= 32_000
 
 
 def test_a_point_that_fools_is_kept_though_another_has_a_smaller_lead() -> None:
@@ -137,7 +137,7 @@ def test_findings_name_the_right_members_and_signs() -> None:
     assert found["defended"] == {"clean": 75.0, "worst_case": 25.0, "fell_to": {titles[0]: 1, titles[1]: 1, titles[4]: 1}}
     assert found["static"] == {"clean": 100.0, "worst_case": 75.0, "fell_to": {titles[3]: 1}}
     assert found["gain"] == -50
-    assert found["passes"] == {"mean": 3.0, "most": 6.0, "limit": 30_000}
+    assert found["passes"] == {"mean": 3.0, "most": 6.0, "limit": 32_000}
 
 
 def test_a_rank_beyond_the_rivals_is_not_run() -> None:

@@ -246,3 +246,30 @@ def test_nearest_works_on_inputs_made_in_inference_mode():
     expected = drq.nearest(objective, inputs(0, 3, 4), "l2").merit
     with torch.inference_mode():
         assert torch.equal(drq.nearest(objective, inputs(0, 3, 4), "l2").merit, expected)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 7, 8])
+def test_a_look_in_pieces_is_the_look_at_all(at_once):
+    """No pass of the model has more points than go together, and every row gets what it gets alone."""
+    model, x, label = network(3), inputs(3, 7, 4), torch.arange(7) % 3
+    sizes = []
+
+    def counted(point: Tensor) -> Tensor:
+        sizes.append(len(point))
+        return model(point)
+
+    whole, pieces = (
+        away_from(model, label),
+        Objective(counted, away_from(model, label).measure, away_from(model, label).given, at_once),
+    )
+    score, gradient = slope(pieces, x)
+    expected, steepest = slope(whole, x)
+    assert sizes == [min(at_once, 7 - first) for first in range(0, 7, at_once)]
+    torch.testing.assert_close(gradient, steepest)
+    for mine, other in zip(score, expected, strict=True):
+        torch.testing.assert_close(mine, other)
+    ball = drq.Ball(x, 0.3, "l2")
+    found, other = search(drq.Gradient(4), pieces, ball), search(drq.Gradient(4), whole, ball)
+    torch.testing.assert_close(found.point, other.point)
+    torch.testing.assert_close(found.value, other.value)
+    assert max(sizes) <= at_once

@@ -30,7 +30,7 @@ def test_the_duel_heeds_every_setting_of_the_defence(change: dict[str, object]) 
     decision = robust.decide(x)
     first, second = decision.log_odds.topk(2, dim=1).indices.unbind(1)
     reached = decision.reached.gather(1, second[:, None])[:, 0]
-    value = duel([robust], first, second, decision.radius)(x).value
+    value = duel(robust.classifier, [robust], first, second, decision.radius)(x).value
     lead = (decision.log_odds.gather(1, first[:, None]) - decision.log_odds.gather(1, second[:, None]))[:, 0]
     if robust.precision != "float32":  # near ties were decided again in float32, which the duel does not do
         reached &= lead > 8 * torch.finfo(torch.bfloat16).eps * model(x).detach().abs().amax(1)

@@ -140,7 +140,9 @@ class Scaling(nn.Module):
         self.lowest, self.highest = lowest, highest
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x * self.factor + self.shift).clamp(self.lowest, self.highest)
+        scaled = x * self.factor + self.shift
+        limited = self.lowest > -math.inf or self.highest < math.inf
+        return scaled.clamp(self.lowest, self.highest) if limited else scaled
 
 
 class Kernel(nn.Module):
@@ -158,7 +160,8 @@ class Kernel(nn.Module):
         if self.kind == "rbf":  # -gamma |x - s|^2 as one product, since only these passes over (N, S) count
             own = -self.gamma * self.support.square().sum(1)
             both = torch.cat([2 * self.gamma * self.support.T, torch.full_like(self.support.T[:1], -self.gamma)])
-            return torch.addmm(own, torch.cat([x, x.square().sum(1, keepdim=True)], 1), both).exp()
+            squares = x.square() @ x.new_ones(x.shape[1], 1)  # a sum over few features is slower than a product
+            return torch.addmm(own, torch.cat([x, squares], 1), both).exp_()
         product = x @ self.support.T
         if self.kind == "linear":
             return product
