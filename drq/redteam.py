@@ -95,4 +95,4 @@ def _space(model: str, norm: str | None, radius: float | str | None) -> dict[str
     remedy = "it was not trained adversarially: say what it shall withstand, as in --norm linf --radius 8/255"
     for name, value in {"norm": norm, "radius": radius}.items():
         require(value is not None, name, f"be given for {model}", "nothing", remedy)
-    return {"norm": norm, "radius": radius}
+    return {"norm": norm, **parsed([f"radius={radius}"])}

@@ -108,7 +108,7 @@ def threshold_for(correct: ArrayLike, score: ArrayLike, risk: float, confidence:
     if confidence is not None:
         require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence, "0.95 is usual; None asks for no guarantee")
     curve = risk_coverage(correct, score)
-    answered = np.rint(curve.coverage * np.size(correct)).astype(int)
+    answered = np.rint(curve.coverage * len(np.asarray(correct))).astype(int)
     errors = np.rint(curve.risk * answered).astype(int)
     if confidence is None:
         place, level = int(np.max(np.flatnonzero(curve.risk <= risk), initial=-1)), None
@@ -154,11 +154,11 @@ def compare(records: polars.DataFrame, by: Sequence[str] = GROUP, *, bootstrap: 
     undefended model, and that model's own answers by its confidence and by its logit margin. ``excess_...`` are excess areas:
     what a ranking loses to the best one of the same answers. ``difference`` is ``aurc`` minus ``base_aurc_by_confidence``, so
     negative is good; with ``bootstrap`` resamplings of the samples it has a 95 % interval, ``difference_low`` to
-    ``difference_high``.
+    ``difference_high``. Images are drawn, each with all its rows of the group: one under several corruptions counts as one.
     """
     pl = require_polars()
     require(bootstrap >= 0, "bootstrap", "be a number of resamplings", bootstrap, "0 for none, 1000 for an interval")
-    needed = dict.fromkeys((*by, "label", "prediction", "base_prediction", "margin", "confidence", "logit_margin"))
+    needed = dict.fromkeys((*by, "index", "label", "prediction", "base_prediction", "margin", "confidence", "logit_margin"))
     known = records.select(*needed).filter(pl.col("margin").is_not_null())
     parts = known.group_by(by, maintain_order=True)
     rows = [dict(zip(by, name, strict=True)) | _compared(part, bootstrap, seed) for name, part in parts]
@@ -175,7 +175,7 @@ def _compared(part: polars.DataFrame, bootstrap: int, seed: int) -> dict[str, fl
     mine, base = ranked["aurc"], ranked["base_aurc_by_confidence"]
     areas = {name: aurc(*each) for name, each in ranked.items()}
     excess = {f"excess_{name}": area - least_aurc(ranked[name][0]) for name, area in areas.items()}
-    low, high = bootstrapped(mine, base, bootstrap, seed) if bootstrap else (None, None)
+    low, high = bootstrapped(mine, base, bootstrap, seed, part["index"].to_numpy()) if bootstrap else (None, None)
     interval = {"difference_low": low, "difference_high": high}
     difference = areas["aurc"] - areas["base_aurc_by_confidence"]
     risks = {"risk": 1 - mine[0].mean(), "base_risk": 1 - base[0].mean()}
@@ -183,18 +183,23 @@ def _compared(part: polars.DataFrame, bootstrap: int, seed: int) -> dict[str, fl
 
 
 def bootstrapped(
-    first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, ArrayLike], times: int, seed: int
+    first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, ArrayLike], times: int, seed: int, units: ArrayLike | None = None
 ) -> tuple[float, float]:
-    """95 % interval of the area of the first minus that of the second, both (correct, score) of the same samples."""
-    total = np.size(first[0])
+    """95 % interval of the area of the first minus that of the second, both (correct, score) of the same samples.
+
+    ``units`` tells which samples are drawn together; each is drawn alone when it is None.
+    """
+    samples = len(np.asarray(first[0]))
+    unit = np.arange(samples) if units is None else np.unique(units, return_inverse=True)[1]
+    total = int(unit.max()) + 1
     random = np.random.default_rng(seed)
-    block = max(1, BLOCK // total)
+    block = max(1, BLOCK // samples)
     differences = []
     for start in range(0, times, block):
         rows = min(block, times - start)
         drawn = random.integers(total, size=(rows, total)) + total * np.arange(rows)[:, None]
         counts = np.bincount(drawn.ravel(), minlength=rows * total).reshape(rows, total)
-        differences.append(_areas(*first, counts) - _areas(*second, counts))
+        differences.append(_areas(*first, counts[:, unit]) - _areas(*second, counts[:, unit]))
     low, high = np.quantile(np.concatenate(differences), [0.025, 0.975])
     return float(low), float(high)
 
@@ -207,7 +212,7 @@ def _areas(correct: ArrayLike, score: ArrayLike, counts: NDArray[np.int64]) -> N
     answered = np.cumsum(drawn, 1)[:, ends]
     errors = np.cumsum(drawn * ~right[order], 1)[:, ends]
     new = np.diff(answered, axis=1, prepend=0)
-    return np.asarray((new * errors / np.maximum(answered, 1)).sum(1) / len(right))
+    return np.asarray((new * errors / np.maximum(answered, 1)).sum(1) / np.maximum(answered[:, -1], 1))
 
 
 def _ends(scores: Numbers) -> NDArray[np.int64]:

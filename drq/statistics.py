@@ -104,6 +104,18 @@ def sign_test(more: ArrayLike, less: ArrayLike) -> Numbers:
     return np.array(tails).reshape(first.shape)
 
 
+def score_test(more: ArrayLike, less: ArrayLike) -> Numbers:
+    """Two-sided p-value of McNemar's score test, for numbers that need not be whole; 1 without any.
+
+    >>> score_test([10, 0], [0, 0]).round(4).tolist()  # 10 ** 0.5 standard deviations
+    [0.0016, 1.0]
+    """
+    first, second = np.asarray(more, float), np.asarray(less, float)
+    deviations = np.abs(first - second) / np.sqrt(np.maximum(first + second, np.finfo(float).tiny))
+    chance: Numbers = np.vectorize(math.erfc, otypes=[float])(deviations / math.sqrt(2))
+    return chance
+
+
 def binomial_below(count: int, total: int, share: float) -> float:
     """Probability of at most ``count`` successes in ``total`` trials that succeed with probability ``share``.
 

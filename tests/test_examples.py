@@ -12,7 +12,8 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+OWN = ROOT / "examples" / "own_defence.py"
+EXAMPLES = sorted({*(ROOT / "examples").glob("*.py")} - {OWN})
 NEEDS = {"text": "transformers", "svm_figure": "sklearn", "tabular": "sklearn"}
 
 
@@ -55,7 +56,26 @@ def test_examples_run(example, monkeypatch, capsys):
     assert check_table(capsys.readouterr().out) <= 50
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.stem)
+def test_a_defence_of_ones_own_is_attacked(monkeypatch, capsys):
+    """Both kinds, and the printed gain is that of the printed worst cases."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    monkeypatch.setattr(sys, "argv", [str(OWN), "--quick"])
+    threads = torch.get_num_threads()
+    try:
+        runpy.run_path(str(OWN), run_name="__main__")
+    finally:
+        torch.set_num_threads(threads)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == ["Averaged, 10 digits", "Voting, 10 digits"]
+    for block in (lines[1:5], lines[6:10]):
+        carried, static, defended = (float(re.search(r"([\d.]+)%", line)[1]) for line in block[:3])
+        gain = float(re.search(r"([+-][\d.]+) ", block[3])[1])
+        assert defended - static == pytest.approx(gain, abs=0.11)
+        assert defended <= carried
+        assert ("stands" in block[3]) == (gain > 0)
+
+
+@pytest.mark.parametrize("example", [*EXAMPLES, OWN], ids=lambda each: each.stem)
 def test_examples_say_how_to_run_them(example):
     text = example.read_text()
     assert f"python examples/{example.name}" in text.split('"""')[1]

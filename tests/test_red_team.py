@@ -67,7 +67,7 @@ def test_the_envelope_attack_follows_the_gradient_at_the_quantified_points() -> 
     robust = drq.DRQ(linear(weight), "l2", 0.2, bounds=None)
     x = inputs(0, 5, 3)
     ones = torch.ones(5, dtype=torch.long)
-    score, gradient = slope(duel([robust], ones, 0 * ones, torch.full((5,), 0.2, dtype=torch.float64)), x)
+    score, gradient = slope(duel(robust.classifier, [robust], ones, 0 * ones, torch.full((5,), 0.2, dtype=torch.float64)), x)
     # Both classes gain (1 - alpha) * radius * |w|, so their lead is 2 w.x as at x itself.
     torch.testing.assert_close(score.value, 2 * x @ weight, rtol=0, atol=1e-9)
     torch.testing.assert_close(gradient, (2 * weight).expand(5, 3), rtol=0, atol=1e-9)
@@ -79,7 +79,7 @@ def test_the_duel_is_the_difference_of_the_defences_own_scores() -> None:
     decision = robust.decide(x)
     first, second = decision.log_odds.topk(2, dim=1).indices.unbind(1)
     reached = decision.reached.gather(1, second[:, None])[:, 0]
-    value = duel([robust], first, second, decision.radius)(x).value
+    value = duel(robust.classifier, [robust], first, second, decision.radius)(x).value
     lead = (decision.log_odds.gather(1, first[:, None]) - decision.log_odds.gather(1, second[:, None]))[:, 0]
     assert reached.sum() >= 10
     torch.testing.assert_close(value[reached], lead[reached], rtol=0, atol=1e-9)
@@ -241,7 +241,7 @@ class TestBudget:
         verdict = target.verdict_cost(x)
         most = verdict + sum(member.cost(target, x) + verdict for member in team.members)
         print(strength, most)
-        assert most <= {"quick": 30_000, "full": 150_000}[strength]
+        assert most <= {"quick": 32_000, "full": 150_000}[strength]
         assert most >= {"quick": 20_000, "full": 100_000}[strength]
 
     def test_costs_are_upper_bounds_of_what_is_counted(self) -> None:
@@ -342,6 +342,31 @@ def test_the_standard_team_keeps_its_word_on_digits(digits: Digits) -> None:
     robust = drq.DRQ(digits.model, "linf", 2 * RADIUS)
     standing = threats.RedTeam("linf", RADIUS).run(robust, x, y)
     print(threats.RedTeam("linf", RADIUS).summary(standing))
-    assert standing.passes.max() <= 30_000
+    assert standing.passes.max() <= 32_000
     assert torch.equal(standing.fooled, robust.decide(standing.x).label != y)
     assert standing.fooled.sum() >= standing.static_fooled.sum() - 1
+
+
+def test_a_dear_defence_does_not_get_away_with_fewer_attacks(digits: Digits, caplog: pytest.LogCaptureFixture) -> None:
+    """Exploration with noise costs ten times as much: attackers average over fewer points, and have a larger budget."""
+    noisy = drq.Gradient(20, smooth=drq.Noise(10))
+    assert noisy.shortened(5) == drq.Gradient(5, smooth=drq.Noise(2))
+    robust = drq.DRQ(digits.model, "linf", 0.3, explore=noisy)
+    with caplog.at_level(logging.WARNING, logger="drq"):
+        standing = threats.RedTeam("linf", 0.15).run(robust, digits.x[:1], digits.y[:1])
+    assert "is not run" not in caplog.text
+    assert standing.passes.max() <= 25 * (2 + robust.most_passes(10))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what torch.compile imports
+def test_a_compiled_drq_falls_to_the_same_attacks_at_the_same_count(digits: Digits) -> None:
+    """Passes of what is compiled do not go through the model, on which a meter has its hook."""
+    x, y = digits.x[:16], digits.y[:16]
+    space = ("linf", 0.15)
+    members = (threats.Transfer(*space, threats.APGD(*space, 5)), threats.Envelope(*space, 4))
+    team = threats.Chain(*space, members)
+    plain, compiled = (team.run(drq.DRQ(digits.model, "linf", 0.3, compile=each), x, y) for each in (False, True))
+    assert torch.equal(plain.fooled, compiled.fooled)
+    torch.testing.assert_close(plain.lead, compiled.lead, rtol=0, atol=1e-3)
+    torch.testing.assert_close(plain.passes, compiled.passes, rtol=0.02, atol=1)  # one row is examined here and there

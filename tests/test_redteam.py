@@ -24,6 +24,8 @@ def test_attacks_follow_the_training():
 
 def test_attacks_can_be_told():
     spec = trial("gaussians-svm", data="gaussians", norm="l2", radius="1/8")
+    for written in ("0.125", 0.125):  # as on a command line, and in Python
+        assert trial("gaussians-svm", data="gaussians", norm="l2", radius=written).hash == spec.hash
     assert spec.threats["red team"].threat == threats.RedTeam("l2", float(Fraction("1/8")))
     refused(trial, "gaussians-svm", data="gaussians", words=["norm must be given", "--norm linf --radius 8/255"])
     refused(trial, "gaussians-svm", data="gaussians", norm="l2", words=["radius must be given"])

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from refusals import refused
 from scipy import stats
 from synthetic import records as made_up
@@ -177,6 +178,21 @@ def test_the_bootstrap_is_that_of_a_loop():
     assert bootstrapped((correct, score), (other, rank), 50, seed=5) == pytest.approx(tuple(truth))
 
 
+def test_rows_of_one_image_are_drawn_together():
+    """Every image ten times over: as uncertain as once, where rows drawn one by one would seem far surer."""
+    draws = np.random.default_rng(3)
+    correct, other = draws.random((2, 40)) < 0.7
+    score, rank = draws.random((2, 40))
+    once = bootstrapped((correct, score), (other, rank), 200, seed=5)
+    tenfold = [(np.repeat(right, 10), np.repeat(values, 10)) for right, values in ((correct, score), (other, rank))]
+    together = bootstrapped(*tenfold, 200, seed=5, units=np.repeat(np.arange(40), 10))
+    assert together == pytest.approx(once)
+    uneven = bootstrapped((np.zeros(11), np.arange(11)), (np.ones(11), np.arange(11)), 200, seed=5, units=[0] * 10 + [1])
+    assert uneven == (1, 1)  # all wrong minus all right, whichever image is drawn
+    alone = bootstrapped(*tenfold, 200, seed=5)
+    assert alone[1] - alone[0] < 0.6 * (once[1] - once[0])
+
+
 def test_the_bootstrap_belongs_to_its_seed_and_not_to_memory(monkeypatch):
     records = made_up(50, models=("a",))
     first = compare(records, bootstrap=40, seed=1)
@@ -205,3 +221,9 @@ def test_mistakes_are_named():
         refused(threshold_for, [True], [1.0], risk, words=["risk", str(risk)])
     refused(threshold_for, [True], [1.0], 0.1, confidence=95, words=["confidence", "95"])
     refused(compare, made_up(5), bootstrap=-1, words=["bootstrap", "-1"])
+
+
+def test_tensors_will_do():
+    correct, score = np.arange(40) >= 4, np.arange(40) / 40
+    expected = threshold_for(correct, score, 0.2)
+    assert threshold_for(torch.tensor(correct), torch.tensor(score), 0.2) == expected

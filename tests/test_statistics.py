@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from drq.statistics import Z, binomial_below, paired, sign_test, tango, wilson
+from drq.statistics import Z, binomial_below, paired, score_test, sign_test, tango, wilson
 
 COUNTS = [(0, 1), (1, 1), (0, 10), (3, 10), (10, 10), (834, 1000), (1, 10_000), (999_999, 1_000_000)]
 
@@ -102,6 +102,15 @@ def test_the_sign_test_is_that_of_scipy(more, less):
     truth = stats.binomtest(more, more + less).pvalue if more + less else 1.0
     assert sign_test(more, less) == pytest.approx(truth, rel=1e-7)
     assert sign_test(less, more) == sign_test(more, less)
+
+
+@pytest.mark.parametrize(("more", "less"), [(9, 3), (2.5, 0.5), (40, 41), (0, 7)])
+def test_the_score_test_is_that_of_a_normal_deviate(more, less):
+    truth = 2 * stats.norm.sf(abs(more - less) / math.sqrt(more + less))
+    assert score_test(more, less) == pytest.approx(truth)
+    assert score_test(less, more) == score_test(more, less)
+    low, high = tango(more, less, 100)
+    assert (score_test(more, less) < 0.05) == (low > 0 or high < 0)
 
 
 def test_the_sign_test_survives_large_counts():

@@ -59,6 +59,30 @@ def test_attacks_stay_inside_and_lower_the_accuracy(name: str, digits: Digits, b
     assert (shifted.passes > 0).all()
 
 
+class ChannelsLast(nn.Module):
+    """A linear model of the last axis first: the gradient comes back in another layout than the image has, as on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(3 * 5 * 6, 4, generator=generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.permute(0, 2, 3, 1).flatten(1) @ self.weight
+
+
+@pytest.mark.parametrize("name", ["apgd-ce l2", "fab-t l2", "apgd-t", "L2PGD"])
+def test_any_layout_will_do(name: str) -> None:
+    """On a GPU samples come in the order that convolutions like, whichever they were given in."""
+    model, threat = ChannelsLast().eval(), MEMBERS[name]
+    x = torch.rand(8, 3, 5, 6, generator=torch.Generator().manual_seed(1))
+    x, y, setting = threat.prepared(model, x, model(x).argmax(1))
+    usual, other = x.contiguous(), x.contiguous(memory_format=torch.channels_last)
+    found = [threat.attack(setting, each, y, torch.arange(8)).x for each in (usual, other)]
+    assert torch.equal(*found)
+    assert accuracy(model, found[0], y) < 0.5
+
+
 @every_attack
 def test_nothing_else_is_touched_and_the_seed_decides(name: str, digits: Digits, batch: tuple[Tensor, Tensor]) -> None:
     threat, (x, y) = MEMBERS[name], batch

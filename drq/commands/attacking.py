@@ -33,7 +33,7 @@ def redteam(
     norm: Annotated[str | None, typer.Option(help="Of the attacks.", autocompletion=offered(NORMS))] = None,
     radius: Annotated[str | None, typer.Option(metavar="R", help="As 8/255; by default that of the training.")] = None,
     images: Annotated[int, typer.Option(metavar="N", help="That are attacked.")] = 100,
-    strength: Annotated[str, typer.Option(help="quick or full: 30,000 or 150,000 passes an image.")] = "quick",
+    strength: Annotated[str, typer.Option(help="quick or full: 32,000 or 150,000 passes an image.")] = "quick",
     seed: Annotated[int, typer.Option(metavar="N", help="Of the attacks.")] = 0,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda.", autocompletion=offered(DEVICES))] = None,
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the run; runs/NAME by default.")] = None,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from drq.decision import Decision
 from drq.drq import DRQ
-from drq.objectives import Objective, Score, away_from, every_point, favour, log_odds
+from drq.objectives import Model, Objective, Score, away_from, every_point, favour, log_odds
 from drq.scores import UNREACHED
 from drq.search import search
-from drq.threats.target import Answer, Target
+from drq.threats.target import Answer, Meter, Target
 
 
 class DRQTarget(Target):
@@ -20,8 +21,26 @@ class DRQTarget(Target):
 
     defence: DRQ
 
+    def __init__(self, defence: DRQ, draws: int = 10) -> None:
+        super().__init__(defence, draws)
+        self.meter = Meter()  # the one that counts at present
+
+    @contextmanager
+    def metered(self) -> Iterator[Meter]:
+        """Of a compiled DRQ also what does not go through the model itself."""
+        with super().metered() as self.meter:
+            yield self.meter
+
+    def searched(self, x: Tensor) -> Tensor:
+        """The logits of the model that DRQ searches."""
+        if self.defence.compile_model:
+            self.meter.rows += len(x)
+        logits: Tensor = self.defence.classifier(x)
+        return logits
+
     def notice_randomness(self, x: Tensor) -> None:
-        """It has none: random searches draw by their seed."""
+        """It has none: random searches draw by their seed. But it is compiled now, before the hook of a meter is on the model."""
+        self.searched(x)
 
     def has_slopes(self, x: Tensor) -> bool:
         """It has, by the envelope rule."""
@@ -30,6 +49,8 @@ class DRQTarget(Target):
     def answer(self, x: Tensor) -> Answer:
         """Its decision, all classes comparable."""
         decision = self.defence.decide(x)
+        if self.defence.compile_model:
+            self.meter.rows += int(decision.passes.sum())
         return Answer(decision.label, _comparable(decision), torch.where(decision.found, decision.radius, 0))
 
     def versions(self, *steps: int) -> list[DRQ]:
@@ -38,7 +59,7 @@ class DRQTarget(Target):
 
     def contest(self, y: Tensor, rival: Tensor, radius: Tensor, *steps: int) -> Objective:
         """A duel: only the two classes are searched for."""
-        return duel(self.versions(*steps), y, rival, radius)
+        return duel(self.searched, self.versions(*steps), y, rival, radius)
 
     # Costs: whatever is called examines one row first, and a verdict asks the static model as well.
 
@@ -64,7 +85,7 @@ def _comparable(decision: Decision) -> Tensor:
     return torch.where(decision.exact, odds, torch.minimum(odds, second) - 1e-4)
 
 
-def duel(versions: Sequence[DRQ], label: Tensor, rival: Tensor, radius: Tensor) -> Objective:
+def duel(model: Model, versions: Sequence[DRQ], label: Tensor, rival: Tensor, radius: Tensor) -> Objective:
     """Lower the robustness of the true class and raise that of one rival, in log-odds, as DRQ finds them around a point.
 
     Only these two classes are searched for, so a step of an attack costs the same however many classes there are. By the
@@ -74,16 +95,16 @@ def duel(versions: Sequence[DRQ], label: Tensor, rival: Tensor, radius: Tensor) 
 
     def measure(point: Tensor, label: Tensor, rival: Tensor, radius: Tensor) -> Score:
         classes, center, wide = torch.cat([label, rival]), torch.cat([point, point]), torch.cat([radius, radius])
-        odds = torch.stack([_robustness(each, center, classes, wide) for each in versions]).sum(0)
+        odds = torch.stack([_robustness(model, each, center, classes, wide) for each in versions]).sum(0)
         own, other = odds.chunk(2)
         return every_point(own - other)
 
     return Objective(lambda point: point, measure, (label, rival, radius))
 
 
-def _robustness(robust: DRQ, x: Tensor, label: Tensor, radius: Tensor) -> Tensor:
+def _robustness(model: Model, robust: DRQ, x: Tensor, label: Tensor, radius: Tensor) -> Tensor:
     """Log-odds of one class around every point, with its envelope gradient."""
-    model, explored_in = robust.classifier, radius
+    explored_in = radius
     if not robust.explore_base:  # then the confidence in the base label is read off at the point itself
         explored_in = torch.where(label == model(x.detach()).argmax(1), 0, radius)
     explored = search(robust.explore, favour(model, label), robust.ball(x, explored_in)).point

@@ -13,11 +13,12 @@ from drq.norms import Linf
 from drq.objectives import Model, dlr
 from drq.progress import Bar, Tell, silent
 from drq.threats.attacks import APGD, APGDTargeted, PGDAttack, PGDNoise
-from drq.threats.pursuit import ITSELF, Pursuit, Standing, hunt
+from drq.threats.pursuit import ITSELF, Pursuit, Standing, aimed_at, hunt
 from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Halfway, ScoreBased, Static, Transfer
 from drq.threats.threat import BallThreat, Shifted
 
-BUDGETS = {"quick": 30_000, "full": 150_000}  # passes an image, at most
+BUDGETS = {"quick": 32_000, "full": 150_000}  # passes an image, at most
+ANSWERS = 25  # of a defence, which are always allowed for: one that is dear shall not get away with fewer attacks
 
 
 class Team(BallThreat):
@@ -100,7 +101,8 @@ class RedTeam(Team):
     """The standard chain against a defence, with nothing to tune.
 
     Args:
-        strength: "quick", at most 30 000 passes an image, or "full", at most 150 000.
+        strength: "quick", at most 32 000 passes an image, or "full", at most 150 000; or what 25 answers of the defence cost,
+            where that is more.
         progress: whether progress and the time left are written to standard error.
     """
 
@@ -131,4 +133,5 @@ class RedTeam(Team):
         return tuple(chain)
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
-        return hunt(self, self.members, model, x, y, index, self.budget, Bar("red team") if self.progress else silent)
+        budget = max(self.budget, ANSWERS * aimed_at(model).verdict_cost(x[:1]))
+        return hunt(self, self.members, model, x, y, index, budget, Bar("red team") if self.progress else silent)

@@ -116,8 +116,9 @@ class ThirdParty(Attack):
         if self.radius == 0:
             return Shifted(x, torch.zeros_like(y))
         watched = Watched(setting.model, x.dtype)
+        plainly = x.clone(memory_format=torch.contiguous_format)  # AutoAttack flattens views of it; a GPU may like another order
         with random_state(self.seed):
-            found = self.run_library(watched, x.clone(), y.clone(), setting.classes)
+            found = self.run_library(watched, plainly, y.clone(), setting.classes)
         found = torch.where(found == x.to(found.dtype), x, found.to(x.dtype))  # what did not move was not rounded either
         passes = -(-watched.rows // len(x))
         return Shifted(self.ball(x).project(found.detach()), torch.full_like(y, passes))
