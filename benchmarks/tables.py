@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["docs/threats.md", "docs/models.md", "docs/cifar10-small.md", "docs/scale.md", "docs/evaluate.md", "docs/speed.md"]
+PAGES = [
+    "README.md",
+    "docs/limits.md",
+    "docs/threats.md",
+    "docs/models.md",
+    "docs/cifar10-small.md",
+    "docs/scale.md",
+    "docs/evaluate.md",
+    "docs/speed.md",
+]
 
 
 def record(name: str) -> dict[str, Any]:
@@ -150,6 +159,50 @@ def card() -> str:
     return markdown(["", "images", "accuracy"], rows)
 
 
+GAINS = {  # columns of a table: experiments, the first that has it, and the place in their records
+    "clean": (["table6"], {"data": "cifar10", "threat": "clean"}),
+    "15 corruptions": (["table1"], {"data": "cifar10-c/*/5", "threat": "clean"}),
+    "rotated once": (["table3"], {"threat": "one rotation"}),
+    "moved once": (["table3"], {"threat": "one translation"}),
+    "both, worst of 15 for the model": (["table3"], {"threat": "rotations"}),
+    "attacks made for the model alone": (["table4", "table7"], {"threat": "worst case", "suite": "ensemble"}),
+}
+BEST = {  # the DRQ of a model: in the norm of its training, or calibrated
+    "cifar10-linf": ("adversarial, linf 8/255", "DRQ linf"),
+    "cifar10-small": ("adversarial, linf 8/255", "DRQ linf"),
+    "cifar10-l2": ("adversarial, l2 0.5", "DRQ l2"),
+    "cifar10-augment": ("augmentation", "DRQ l2 calibrated"),
+}
+
+
+def gains() -> str:
+    """What DRQ gains and loses around each model."""
+    from drq.reproduction.cells import counted
+    from drq.reproduction.keeping import kept
+
+    found = {name: kept(ROOT / "results" / "paper", name) for names, _ in GAINS.values() for name in names}
+    counts = {name: counted(each.rows) for name, each in found.items() if each is not None}
+    rows = []
+    for model, (training, defence) in BEST.items():
+        cells = []
+        for names, place in GAINS.values():
+            if model == "cifar10-l2" and "suite" in place:
+                place = place | {"suite": "ensemble l2"}  # attacked in the norm of its training
+            known = [
+                counts[name].filter(model=model, defence=defence, victim="base", **place) for name in names if name in counts
+            ]
+            row = next((each.row(0, named=True) for each in known if len(each)), None)
+            cells.append("not measured" if row is None else _gain(row))
+        rows.append([f"`{model}`", training, defence, *cells])
+    return markdown(["model", "training", "defence", *GAINS], rows)
+
+
+def _gain(row: dict[str, Any]) -> str:
+    before = row["accuracy"] - row["difference"]
+    change = f"{row['difference']:+.1f} [{row['difference_low']:+.1f}, {row['difference_high']:+.1f}]"
+    return f"{before:.1f}: {change}"
+
+
 BENCHES = {"gpu": "bench-gpu", "cpu_small": "bench-cpu-small", "cpu_linf": "bench-cpu-linf"}  # records of drq bench
 BENCH_PARTS = ("speed", "agreement", "classes", "batch", "size", "attacks", "imagenet")
 
@@ -176,6 +229,7 @@ def script(name: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "gains": gains,
     "attacks": attacks,
     "red_team": red_team,
     "spatial": spatial,

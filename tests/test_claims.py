@@ -23,7 +23,17 @@ ATTACKS = ("FAB", "Square", "APGD-CE", "PGD-noise", "PGD-attack")
 TEXT = ("experiment", "model", "data", "suite", "threat", "victim", "defence")
 WHOLE = ("index", "label", "prediction", "base_prediction", "explore_steps", "quantify_steps", "passes")
 NUMBERS = (
-    *("robustness", "true_robustness", "margin", "confidence", "radius", "cosine", "distance_linf", "distance_l2"),
+    *(
+        "robustness",
+        "true_robustness",
+        "margin",
+        "confidence",
+        "logit_margin",
+        "radius",
+        "cosine",
+        "distance_linf",
+        "distance_l2",
+    ),
     *("threat_radius", "alpha", "threshold", "threat_passes"),
 )
 GOLDEN = (5**0.5 - 1) / 2  # its multiples are spread evenly

@@ -15,6 +15,7 @@ from drq.data.dataset import Files
 from drq.errors import InputError
 from drq.images import View
 from drq.threats.corruptions import KINDS, Corruption
+from drq.threats.corruptions.frost import PHOTOGRAPHS
 
 
 @pytest.fixture
@@ -137,6 +138,27 @@ def test_what_is_missing_is_made_on_the_fly(home, kind, caplog):
     assert data.note.split(";")[0] in caplog.text
     assert data.sha256 == drq.data.load("cifar10").sha256
     assert len(drq.data.load(f"cifar10-c/{kind}/3", limit=2)) == 2
+
+
+def test_photographs_of_frost_are_used_where_they_lie(home):
+    x, _ = cifar10(home)
+    clean, name = torch.tensor(x).float() / 255, "cifar10-c/frost/5"
+    drawn = drq.data.load(name)
+    assert "ice drawn" in drawn.note
+    (home / "frost").mkdir()
+    for number, photograph in enumerate(PHOTOGRAPHS):
+        Image.new("RGB", (64, 64), (40 * number, 20, 30)).save(home / "frost" / photograph)
+    data = drq.data.load(name)
+    assert "ice from the published photographs" in data.note
+    made = Corruption("frost", 5, photographs=home / "frost")(None, clean, None, index=torch.arange(6))
+    assert torch.equal(data.batch(range(6))[0], (made * 255).round() / 255)
+    assert not torch.equal(data.batch(range(6))[0], drawn.batch(range(6))[0])
+    first = data.sha256
+    assert drawn.sha256 == drq.data.load("cifar10").sha256 != first
+    Image.new("RGB", (64, 64)).save(home / "frost" / PHOTOGRAPHS[0])
+    assert drq.data.load(name).sha256 != first
+    (home / "frost" / PHOTOGRAPHS[3]).unlink()
+    assert "ice drawn" in drq.data.load(name).note
 
 
 def test_labels_that_are_missing_are_named(home):

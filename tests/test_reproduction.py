@@ -12,13 +12,14 @@ from synthetic import records as made_up
 from drq import tables
 from drq.cli import main
 from drq.evaluation.published import experiments, published
-from drq.evaluation.records import COLUMNS
+from drq.evaluation.records import COLUMNS, DETAILS
 from drq.evaluation.run import Run
-from drq.reproduction import catalogue, cells, keeping, ledger
+from drq.reproduction import catalogue, cells, keeping, ledger, peers
 from drq.reproduction.claims import claims
 from drq.threats.corruptions.constants import KINDS
 
 ROOT = Path(__file__).parent.parent
+HISTORY = '{"seconds": 2.5, "samples": 60}\n{"seconds": 1.0, "samples": 20}\n{"seconds": 7.0, "samples": 0}\n'  # a last look
 ENSEMBLE = ("FAB", "Square", "APGD-CE")
 
 
@@ -28,7 +29,7 @@ def run(folder: Path, records: pl.DataFrame, name: str, **spec) -> Run:
     about |= {"versions": {"torch": "2.0"}, "created": "now", "models": {}, "data": {}, "tasks": []}
     (folder / "records").mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(about))
-    (folder / "history.jsonl").write_text('{"seconds": 2.5, "device": "x"}\n{"seconds": 1.0, "device": "x"}\n')
+    (folder / "history.jsonl").write_text(HISTORY)
     records.with_columns(experiment=pl.lit(name)).write_parquet(folder / "records" / "0000.parquet")
     return Run.open(folder)
 
@@ -53,9 +54,9 @@ def test_kept_records_are_those_of_the_run(tmp_path):
     made = keeping.keep(run(tmp_path / "run", records, "table4"), tmp_path / "kept")
     found = keeping.kept(tmp_path / "kept", "table4")
     assert found.rows.equals(made.rows)
-    assert found.rows.columns == [name for name in COLUMNS if name not in keeping.DROPPED]
+    assert found.rows.columns == [name for name in COLUMNS if name not in DETAILS]
     for name, column in COLUMNS.items():
-        if name in keeping.DROPPED or name == "experiment":
+        if name in DETAILS or name == "experiment":
             continue
         whole, short = records[name], found.rows[name]
         assert (whole.is_null() == short.is_null()).all(), name
@@ -80,11 +81,25 @@ def test_what_is_told_of_a_record(tmp_path):
     records = made_up(50, ["a"], threats={"clean": "clean", "PGD": "PGD"})
     told = keeping.keep(run(tmp_path / "run", records, "table4"), tmp_path).about
     assert told["seconds"] == 3.5
+    assert (told["timed"], told["samples"]) == (80, 100)  # of the rest nobody knows: its process was killed
+    assert told["versions"] == {each: records[f"{each}_version"][0] for each in ("drq", "torch")}  # not of who reads it
     assert told["seed"] == 3
     assert told["passes"] == {"answers": 50 * 2 * (280 + 1), "threats": 50 * 101}  # once for both defences
     assert not told["quick"]  # it was a CPU
     twice = pl.concat([records, records.with_columns(victim=pl.lit("defence"))])
     assert keeping.about(run(tmp_path / "more", twice, "table4"))["passes"]["threats"] == 50 * 101 * 3
+
+
+def test_changed_answers_are_counted():
+    frame = attacked(fixed=30, spoiled=5, images=100)
+    place = {"model": "cifar10-linf", "data": "cifar10", "suite": "ensemble", "threat": "FAB", "defence": "DRQ linf"}
+    wrong = pl.when(pl.col("index") < 50).then((pl.col("label") + 1) % 10).otherwise("label")
+    frame = frame.with_columns(base_prediction=wrong)  # the model is wrong on the first half, DRQ right on 30 of those
+    assert cells.changed(frame, place) == "35 of 100 answers change, 30 for the better, 5 for the worse; "
+    assert cells.changed(frame, place | {"threat": "worst case"}) == ""
+    renamed = frame.with_columns(data=pl.lit("cifar10-c/fog/5"))
+    assert cells.changed(renamed, place) == ""
+    assert cells.changed(renamed, place | {"data": "cifar10-c/*/5"}).startswith("35 of 100")
 
 
 def test_what_is_no_record(tmp_path):
@@ -158,7 +173,7 @@ def test_quartiles_of_cosines():
 
 def test_names_lead_to_experiments():
     known = catalogue.entries()
-    assert {entry.kind for entry in known.values()} == {"table", "figure", "claim"}
+    assert {entry.kind for entry in known.values()} == {"table", "figure", "claim", "beyond"}
     assert {name for name in known if known[name].kind == "claim"} == claims().keys()
     assert [*catalogue.wanted(["table4", "fab-alone", "table7"])] == ["table4", "table7"]
     assert {*catalogue.wanted(["all"])} == {each for entry in known.values() for each in entry.experiments}
@@ -172,7 +187,7 @@ def test_the_ledger_has_every_entry(tmp_path):
     folder = tmp_path / "kept"
     empty = ledger.ledger(folder)
     for entry in catalogue.entries().values():
-        assert f"`drq reproduce {entry.name}" in empty, entry.name
+        assert f"`drq reproduce {entry.name}" in (peers.page(folder) if entry.kind == "beyond" else empty), entry.name
     assert all(gap.ours in empty for gap in catalogue.gaps())
     assert "| cells that were run; two models may stand in for one | 0 |" in empty
     keeping.keep(run(tmp_path / "run", attacked(20, 100), "table4"), folder)
@@ -183,11 +198,16 @@ def test_the_ledger_has_every_entry(tmp_path):
     assert "| opposite | 1,000 | 280 |" in page
     assert "- opposite: cifar10-linf, cifar10, worst case, DRQ linf: " in page
     assert "| gains of the opposite sign | 1 |" in page
-    assert "seed 3; spec abababababab; torch 2.0." in page
+    assert f"seed 3; spec abababababab; torch {attacked(1, 1)['torch_version'][0]}." in page
 
 
-def test_the_committed_ledger_is_that_of_the_committed_records(tmp_path):
-    """Byte for byte, with its pictures."""
+def test_the_committed_ledger_is_that_of_the_committed_records():
+    assert ledger.ledger(ROOT / "results" / "paper") == (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow  # intervals of areas are from a thousand resamplings
+def test_all_that_is_made_from_the_committed_records_is_committed(tmp_path):
+    """Byte for byte, with pictures and the page of peers."""
     folder, page = ROOT / "results" / "paper", ROOT / "docs" / "ledger.md"
     for path in ledger.write(folder, tmp_path / "ledger.md"):
         assert path.read_bytes() == (page.parent / path.relative_to(tmp_path)).read_bytes(), path.name

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
+from drq.adapters import channels_last
 from drq.errors import require
 from drq.seeds import generator
 
@@ -104,12 +105,6 @@ def folded(heads: nn.Linear) -> nn.Linear:
         layer.weight.copy_(weight)
         layer.bias.copy_(bias)
     return layer
-
-
-def channels_last(model: nn.Module) -> nn.Module:
-    """The model with its weights laid out for convolutions."""
-    laid: nn.Module = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return laid
 
 
 class Numbers(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from drq.adapters import channels_last
 from drq.bench.contestants import NAIVE, Contestant, Decide
 from drq.bench.naive import Answer
-from drq.bench.numbers import channels_last
 from drq.bench.timing import Memory, clocked
 from drq.bench.workshop import Task, Workshop
 

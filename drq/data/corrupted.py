@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -21,6 +22,7 @@ from drq.errors import InputError, MissingError, require
 from drq.images import View
 from drq.threats.corruptions import KINDS, Corruption
 from drq.threats.corruptions.constants import SEVERITIES
+from drq.threats.corruptions.frost import PHOTOGRAPHS, digest
 
 logger = logging.getLogger("drq")
 
@@ -39,6 +41,7 @@ ARRAYS = {
 }
 FAMILIES = ("", "noise/", "blur/", "weather/", "digital/", "extra/")  # folders that the published archives may add
 PICTURES = Origin(("imagenet-c", "ImageNet-C"), f"{ZENODO}/2235448 (by family, as weather.tar)")
+FROST = Origin(("frost",), "ImageNet-C/create_c of github.com/hendrycks/robustness")  # photographs of ice, which may be absent
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,13 @@ def _made(wanted: Wanted, clean: Data | None, origin: Origin, *needed: str) -> D
         hint = f"; where {wanted.clean.name} is present, it is made on the fly" if wanted.kind in KINDS else ""
         raise MissingError(f"{origin.missing(wanted.asked.name, *needed)}{hint}")
     absent = origin.absent(*needed)
-    note = f"made on the fly from {clean.name}, not to the last bit as published: {absent} is missing"
+    photographs = FROST.find(*PHOTOGRAPHS) if wanted.kind == "frost" else None
+    ice = "" if wanted.kind != "frost" else f", its ice {'drawn' if photographs is None else 'from the published photographs'}"
+    note = f"made on the fly from {clean.name}{ice}, not to the last bit as published: {absent} is missing"
     logger.warning("%s is %s", wanted.asked.name, note)
     note = f"{note}; {clean.note}" if clean.note else note
-    return Data(wanted.asked.name, Made(clean.reader, Corruption(wanted.kind, wanted.severity)), clean.classes, note=note)
+    corruption = Corruption(wanted.kind, wanted.severity, photographs=photographs)
+    return Data(wanted.asked.name, Made(clean.reader, corruption), clean.classes, note=note)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +138,11 @@ class Made:
 
     @property
     def sha256(self) -> str | None:
-        """That of the clean data."""
-        return self.clean.sha256
+        """That of the clean data, and of the photographs of frost where they are used."""
+        photographs = self.corruption.photographs
+        if photographs is None or self.clean.sha256 is None:
+            return self.clean.sha256
+        return hashlib.sha256(f"{self.clean.sha256} {digest(Path(photographs))}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,6 +82,10 @@ COLUMNS = {
 DTYPES: dict[str, type] = {"text": np.str_, "whole": np.int64, "number": np.float64, "truth": np.int8}
 NOTHING = {"text": "", "whole": -1, "number": np.nan, "truth": -1}  # in parts; null in a data frame
 DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
+DETAILS = (  # what no table and no figure needs: the same in all rows, or for those who look closely
+    *("rounded_prediction", "survives_rounding", "explored", "true_explored", "candidates", "seed", "precision", "device"),
+    *("spec_hash", "weights_sha256", "data_sha256", "drq_version", "torch_version", "schema_version"),
+)
 UNTIMED = tuple(name for name in COLUMNS if name != "seconds")  # equal in every repetition on a CPU
 
 

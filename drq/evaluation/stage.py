@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from drq.adapters import InPrecision, Subset
+from drq.adapters import InPrecision, Subset, channels_last
 from drq.data.catalogue import load as load_data
 from drq.data.dataset import Data, Relabelled
 from drq.defences.defence import Defence, Quantified
@@ -168,7 +168,8 @@ def the_model(name: str, device: str, given: Handed | None) -> Loaded:
     """A model on its device, loaded by its name unless it is given."""
     model: nn.Module = load_model(name) if given is None else deepcopy(given.it)  # a caller's model stays where it is
     file = None if given is not None else getattr(getattr(model, "card", None), "sha256", None)  # a caller may have trained it on
-    loaded = Loaded(model.to(device).eval(), file)
+    model = model.to(device).eval()
+    loaded = Loaded(channels_last(model) if device.startswith("cuda") else model, file)
     if given is not None or "python:" in name:  # what a function makes may differ in more than its weights
         return loaded
     return MODELS.get((name, device, loaded.sha256), lambda: loaded, lambda kept: kept.untouched)

@@ -1,4 +1,4 @@
-"""Everything of the paper that can be repeated: its tables, figures and claims, and the experiments behind them."""
+"""Everything that can be repeated: tables, figures and claims of the paper, what goes beyond it, and the experiments behind."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from drq.evaluation.run import Run
 from drq.evaluation.sources import as_spec
 from drq.reproduction.claims import claims
 
+BEYOND = ("redteam", "peers")  # experiments that the paper has not
+
 
 @dataclass(frozen=True)
 class Entry:
-    """A table, figure or claim.
+    """A table, figure or claim of the paper, or what goes beyond it.
 
     Args:
         name: what it is called.
-        kind: which of the three.
+        kind: which of them.
         title: what it is about.
         experiments: whose records show it, by the names of their specs.
     """
 
     name: str
-    kind: Literal["table", "figure", "claim"]
+    kind: Literal["table", "figure", "claim", "beyond"]
     title: str
     experiments: tuple[str, ...]
 
@@ -52,7 +54,7 @@ class Gap:
 
 @cache
 def entries() -> dict[str, Entry]:
-    """All of them by name: tables, figures, claims.
+    """All of them by name: tables, figures, claims, and what goes beyond the paper.
 
     >>> [name for name in entries() if name.startswith("table")][:3]
     ['table1', 'table2', 'table3']
@@ -64,6 +66,8 @@ def entries() -> dict[str, Entry]:
                 found[name] = Entry(name, kind, as_spec(name).title.partition(": ")[2], (name,))
     for name, claim in claims().items():
         found[name] = Entry(name, "claim", claim.says, tuple(claim.experiments))
+    for name in BEYOND:
+        found[name] = Entry(name, "beyond", as_spec(name).title, (name,))
     return found
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from drq import tables
 from drq.evaluation.published import published, stand_ins
@@ -52,6 +53,19 @@ def beside(experiment: str, records: polars.DataFrame | None) -> polars.DataFram
     order = paper.filter(~pl.col("stand_in")).select(places).with_row_index("row")
     shown = found.filter(pl.col("accuracy").is_not_null() | ~pl.col("stand_in"))
     return shown.join(order, on=places, how="left").sort("row", "stand_in", "model").drop("row").with_columns(sign=_sign())
+
+
+def changed(records: polars.DataFrame, place: Mapping[str, Any]) -> str:
+    """How many answers of the model a defence changes in a cell, in words; nothing for the worst case of several threats."""
+    pl = require_polars()
+    within = {key: place[key] for key in (*PLACE, "defence") if key != "data"} | {"victim": "base"}
+    rows = records.filter(**within).filter(pl.col("data").cast(pl.String).str.contains(f"^{place['data'].replace('*', '.*')}$"))
+    if not len(rows):
+        return ""
+    label, answer, base = pl.col("label"), pl.col("prediction"), pl.col("base_prediction")
+    counts = ((answer != base), (answer == label) & (base != label), (answer != label) & (base == label))
+    changed, right, wrong = (f"{rows.select(each.sum()).item():,}" for each in counts)
+    return f"{changed} of {len(rows):,} answers change, {right} for the better, {wrong} for the worse; "
 
 
 def cosines(experiment: str, records: polars.DataFrame | None) -> polars.DataFrame:

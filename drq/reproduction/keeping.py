@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from drq.errors import InputError, require
-from drq.evaluation.records import COLUMNS, require_polars
+from drq.evaluation.records import COLUMNS, DETAILS, require_polars
 from drq.evaluation.run import Run
 from drq.files import in_one_piece
 
 if TYPE_CHECKING:
     import polars
 
-DROPPED = (  # what the whole run alone has: the same in all rows, or asked by no table
-    *("rounded_prediction", "survives_rounding", "explored", "true_explored", "logit_margin", "candidates", "seed"),
-    *("precision", "device", "spec_hash", "weights_sha256", "data_sha256", "drq_version", "torch_version", "schema_version"),
-)
-BITS = 10  # of the fraction of a number that are kept: three digits
+BITS = 10  # of the fraction of a number that are kept: three digits, of a confidence near 1 those of what is left to 1
 SETTINGS = ("alpha", "threshold", "threat_radius")  # stay as they are: rows are chosen by them
-ABOUT = ("title", "spec_hash", "created", "models", "data", "versions")
+ABOUT = ("title", "spec_hash", "created", "models", "data")
+HOW = ("versions", "seed", "quick", "missing", "devices", "seconds", "samples", "timed", "passes")
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Record:
 
     Args:
         name: of its spec.
-        rows: with the columns of a run's records, but for those in :data:`DROPPED`.
+        rows: with the columns of a run's records, but for :data:`drq.evaluation.records.DETAILS`.
         about: what was evaluated, where, and what it took.
     """
 
@@ -73,9 +70,9 @@ def kept(folder: Path, name: str) -> Record | None:
         told = json.loads(notes.read_text(encoding="utf-8"))
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{rows} must be a record, got '{error}': drq reproduce {name} --keep {folder} makes one") from error
-    names = [each for each in COLUMNS if each not in DROPPED]
+    names = [each for each in COLUMNS if each not in DETAILS]
     require(frame.columns == names, str(rows), "have the columns of this version", frame.columns, "make it again")
-    whole = isinstance(told, dict) and told.keys() >= {*ABOUT, "seed", "quick", "missing", "devices", "seconds", "passes"}
+    whole = isinstance(told, dict) and told.keys() >= {*ABOUT, *HOW}
     require(whole, str(notes), "say what was evaluated", "something else", "make it again")
     return Record(name, frame, told)
 
@@ -83,7 +80,7 @@ def kept(folder: Path, name: str) -> Record | None:
 def condensed(records: polars.DataFrame) -> polars.DataFrame:
     """The columns that are kept, numbers to three digits."""
     pl = require_polars()
-    names = [each for each in COLUMNS if each not in DROPPED]
+    names = [each for each in COLUMNS if each not in DETAILS]
     exact = (*SETTINGS, "passes", "threat_passes")
     numbers = [each for each in names if COLUMNS[each].kind == "number" and each not in exact]
     whole = [each for each in names if COLUMNS[each].kind == "whole"]
@@ -95,30 +92,38 @@ def condensed(records: polars.DataFrame) -> polars.DataFrame:
 def _rounded(column: polars.Series) -> polars.Series:
     """The nearest numbers whose fractions have few bits."""
     pl = require_polars()
-    fraction, exponent = np.frexp(column.cast(pl.Float64).to_numpy())
-    short = np.ldexp(np.round(fraction * 2**BITS) / 2**BITS, exponent).astype(np.float32)
+    values = column.cast(pl.Float64).to_numpy()
+    shares = (values > 0.5) & (values < 1)  # as confidences: what is left to 1 counts
+    fraction, exponent = np.frexp(np.where(shares, 1 - values, values))
+    short = np.ldexp(np.round(fraction * 2**BITS) / 2**BITS, exponent)
+    short = np.where(shares, 1 - short, short).astype(np.float32)
     made: polars.Series = pl.Series(column.name, short, dtype=pl.Float32, nan_to_null=column.null_count() > 0)
     return made
 
 
 def about(run: Run) -> dict[str, Any]:
-    """What a reader of the numbers wants to know."""
+    """What a reader of the numbers wants to know; of the time, what is known: a process that was killed has not told its own."""
     records = run.records
+    tried = _tried(records)
+    spent = [each for each in run.history if each["samples"]]  # not what it took to look what is there
     devices = records["device"].unique(maintain_order=True).to_list()
     quick = run.about["spec"].get("quick", False) and devices != ["cpu"]
+    versions = {each: ", ".join(records[f"{each}_version"].unique(maintain_order=True)) for each in ("drq", "torch")}
     return {key: run.about.get(key) for key in ABOUT} | {
+        "versions": versions,
         "seed": run.about["spec"]["seed"],
         "quick": quick,
         "missing": sorted({each["what"] for each in run.about["missing"]}),
         "devices": devices,
-        "seconds": round(sum(each["seconds"] for each in run.history), 1),
-        "passes": _passes(records),
+        "seconds": round(sum(each["seconds"] for each in spent), 1),
+        "samples": len(tried),
+        "timed": sum(each["samples"] for each in spent),
+        "passes": {"answers": int(records["passes"].sum()), "threats": int(tried["threat_passes"].sum())},
     }
 
 
-def _passes(records: polars.DataFrame) -> dict[str, int]:
-    """Of models, for all answers and for all threats. A threat to the undefended model was run once for all defences."""
+def _tried(records: polars.DataFrame) -> polars.DataFrame:
+    """A row for each sample and threat. A threat to the undefended model was run once for all defences."""
     pl = require_polars()
     whom = pl.when(pl.col("victim") == "defence").then("defence").otherwise(pl.lit(""))
-    threats = records.with_columns(whom=whom).unique(["model", "data", "suite", "threat", "victim", "whom", "index"])
-    return {"answers": int(records["passes"].sum()), "threats": int(threats["threat_passes"].sum())}
+    return records.with_columns(whom=whom).unique(["model", "data", "suite", "threat", "victim", "whom", "index"])

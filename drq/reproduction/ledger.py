@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from shutil import copyfile
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,13 @@ from drq.evaluation.published import notes, reasons, stand_ins
 from drq.evaluation.records import require_polars
 from drq.files import in_one_piece
 from drq.reporting.typesetting import number
-from drq.reproduction import cells
+from drq.reproduction import cells, peers
 from drq.reproduction.catalogue import Entry, entries, gaps
 from drq.reproduction.claims import claims, find
 from drq.reproduction.keeping import Record, kept
 from drq.reproduction.measures import Finding
-from drq.reproduction.pictures import FIGURES, draw
+from drq.reproduction.pages import made, short, table
+from drq.reproduction.pictures import FIGURES, draw, saved, selective
 from drq.tables import WORST_CASE
 
 if TYPE_CHECKING:
@@ -29,50 +30,57 @@ HEAD = """\
 Every table, figure and claim of the paper beside what came out here. `make ledger` makes this page from the records in
 `results/paper`, which `drq reproduce NAME --keep results/paper` makes. Nothing on it is typed by hand but reasons and gaps.
 
-The weights of the paper are not at hand, so models of the same kind stand in for them: {models}. What was not run stays in the
-tables; the command below a table runs it wherever weights and data are.
+The weights of the paper are not at hand, so models of the same kind stand in for them: {models}. What was not run stays in
+the tables; the command below a table runs it wherever weights and data are.
 
 Accuracies are in percent with 95 % intervals. A gain is the difference to the undefended model on the same images, in points,
-with its interval and the p-value of McNemar's exact test (for means over corruptions, of the sign test over images). *Sign*
-compares the paper's gain with ours: it is "same" or "opposite" where our interval leaves 0 out, "within noise" where it does
-not. *Passes* are evaluations of the model for one answer, a mean. The attacks of the paper look at the undefended model, as far
-as it lets one guess: a gain under them is no evidence of security, see [threats](threats.md).
+with its interval and the p-value of McNemar's exact test (for means over corruptions, of his score test on as many answers as
+are independent). *Sign* compares the paper's gain with ours: it is "same" or "opposite" where our interval leaves 0 out,
+"within noise" where it does not. *Passes* are evaluations of the model for one answer, a mean. The attacks of the paper look
+at the undefended model, as far as it lets one guess: a gain under them is no evidence of security, see [threats](threats.md).
+Rotations and translations, too, were chosen against it where they are the worst of several.
 """
 COLUMNS = ("model", "data", "threat", "defence", "paper", "ours", "gain there", "gain here", "p", "sign", "images", "passes")
+PRINTED = ("table", "figure")  # what of the entries the paper has numbers of
 SIGNS = {
     cells.SAME: "gains of the same sign",
     cells.LIKELY: "gains of the same sign, within noise",
     cells.UNCLEAR: "gains of another sign, within noise",
     cells.OPPOSITE: "gains of the opposite sign",
-    cells.NEITHER: "gains in the paper, and no difference here",
+    cells.NEITHER: "differences in the paper, and none here",
 }
 
 
 def write(records: Path, page: Path) -> list[Path]:
-    """Write the ledger and its pictures beside it, and return their paths. Of Figure 1 the picture itself is kept."""
-    with in_one_piece(page) as file:
-        file.write(ledger(records).encode())
-    paths, folder = [page], page.parent / "images" / "paper"
+    """Write the ledger, and beside it its pictures and the page of peers; return their paths. Figure 1 is kept as a picture."""
+    paths, folder = [page, page.with_name("peers.md")], page.parent / "images" / "paper"
+    for path, text in zip(paths, (ledger(records), peers.page(records)), strict=True):
+        with in_one_piece(path) as file:
+            file.write(text.encode())
     for name in FIGURES:
         if (records / f"{name}.svg").exists():
             folder.mkdir(parents=True, exist_ok=True)
             paths.append(Path(copyfile(records / f"{name}.svg", folder / f"{name}.svg")))
         elif (record := kept(records, name)) is not None:
             paths.append(draw(name, record.rows, folder))
-    return paths
+    answers = peers.curves(records)
+    return [*paths, *([saved(peers.CURVES, lambda: selective(answers), folder)] if answers else [])]
 
 
 def ledger(folder: Path) -> str:
     """The whole page."""
     known = entries().values()
     records = {name: kept(folder, name) for name in dict.fromkeys(each for entry in known for each in entry.experiments)}
-    shown = {entry.name: _beside(entry.name, records[entry.name]) for entry in known if entry.kind != "claim"}
+    shown = {entry.name: _beside(entry.name, records[entry.name]) for entry in known if entry.kind in PRINTED}
     models = ", ".join(f"`{mine}` for {short(theirs)}" for mine, theirs in stand_ins().items() if ":" not in mine)
     parts = [HEAD.format(models=models), _summary(shown.values()), "## Tables and figures"]
     for entry in known:
-        if entry.kind != "claim":
+        if entry.kind in PRINTED:
             parts += _section(entry, records[entry.name], shown[entry.name])
-    parts += ["## Claims", _claims(dict.fromkeys(claims()) | findings(records)), "## Gaps and slips of the paper", _gaps()]
+    parts += ["## Claims", _claims(dict.fromkeys(claims()) | findings(records))]
+    alone = dict.fromkeys(each for entry in known if entry.kind == "claim" for each in entry.experiments if each not in shown)
+    parts += ["Measured for claims alone:", "\n".join(f"- {made(name, records[name])}" for name in alone)]
+    parts += ["## Gaps and slips of the paper", _gaps()]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
@@ -95,15 +103,6 @@ def claimed(records: Mapping[str, Record | None]) -> str:
     """A line for each claim that these records tell something of."""
     found = findings(records)
     return _claims({name: found[name] for name in claims() if name in found}) if found else ""
-
-
-def short(model: str) -> str:
-    """The name of a model without the place that it comes from.
-
-    >>> short("denoised:robustbench:cifar10/Linf/Wong2020Fast")
-    'denoised Wong2020Fast'
-    """
-    return f"{'denoised ' if model.startswith('denoised:') else ''}{model.rpartition('/')[2].rpartition(':')[2]}"
 
 
 def _beside(name: str, record: Record | None) -> polars.DataFrame:
@@ -132,12 +131,13 @@ def _section(entry: Entry, record: Record | None, shown: polars.DataFrame) -> It
         yield f"Of the paper: {notes()[entry.name]}"
     if len(shown):
         yield table(COLUMNS, map(_row, shown.iter_rows(named=True)))
-        yield "\n".join(_why(entry.name, shown))
+        yield "\n".join(_why(entry.name, shown, record))
+        yield _beyond(shown, record)
     if entry.name == "figure5" and record is not None:
         yield _cosines(record)
     if entry.name in FIGURES and record is not None:
         yield f"![{entry.title}](images/paper/{entry.name}.svg)"
-    yield _made(entry.name, record)
+    yield made(entry.name, record)
 
 
 def _row(row: Mapping[str, Any]) -> list[str]:
@@ -164,12 +164,28 @@ def _row(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _why(name: str, shown: polars.DataFrame) -> Iterator[str]:
-    """Reasons for gains that are not of the paper's sign."""
+def _beyond(shown: polars.DataFrame, record: Record | None) -> str:
+    """What was measured under threats of which the paper has no numbers."""
+    pl = require_polars()
+    if record is None:
+        return ""
+    ours = cells.counted(record.rows).filter(pl.col("victim") == "base", ~pl.col("threat").is_in(shown["threat"].to_list()))
+    ours = ours.filter(~pl.col("suite").is_in(shown["suite"].to_list()), pl.col("threat") != WORST_CASE)
+    lines = [
+        dict(zip(COLUMNS, _row(row | dict.fromkeys(("value", "gain", "sign"))), strict=True))
+        for row in ours.iter_rows(named=True)
+    ]
+    names = ("model", "data", "threat", "defence", "ours", "gain here", "p", "images", "passes")
+    return f"Beyond the paper:\n\n{table(names, ([line[name] for name in names] for line in lines))}" if lines else ""
+
+
+def _why(name: str, shown: polars.DataFrame, record: Record | None) -> Iterator[str]:
+    """Reasons for gains that are not of the paper's sign, after what DRQ changed there."""
     other = shown.filter(shown["sign"].is_in([cells.OPPOSITE, cells.UNCLEAR, cells.NEITHER]))
     for row in other.iter_rows(named=True):
         why = reasons(name, row) or "no reason is known"
-        yield f"- {row['sign']}: {row['model']}, {row['data']}, {row['threat']}, {row['defence']}: {why}"
+        changed = "" if record is None else cells.changed(record.rows, row)
+        yield f"- {row['sign']}: {row['model']}, {row['data']}, {row['threat']}, {row['defence']}: {changed}{why}"
 
 
 def _cosines(record: Record) -> str:
@@ -181,36 +197,17 @@ def _cosines(record: Record) -> str:
     return table(("model", "attack", "paper: quartile / median / quartile", "ours", "images put right"), rows)
 
 
-def _made(name: str, record: Record | None) -> str:
-    """Where the numbers come from."""
-    if record is None:
-        return f"Not run yet: `drq reproduce {name} --keep results/paper`."
-    told = record.about
-    passes = ", ".join(f"{value / 1e6:,.1f} million for {what}" for what, value in told["passes"].items())
-    left = [short(each.partition(" ")[2]) for each in told["missing"] if each.partition(" ")[2] in stand_ins()]
-    out = f"left out: {', '.join(left)}; " if left else ""
-    how = "DRQ compiled in float16 with near ties in float32; " if told["quick"] else ""
-    return (
-        f"`drq reproduce {name}`: {', '.join(told['devices'])}, {told['seconds']:,.0f} s; passes of models: {passes}; {out}{how}"
-        f"seed {told['seed']}; spec {told['spec_hash'][:12]}; torch {told['versions']['torch']}."
-    )
-
-
 def _claims(found: Mapping[str, Finding | None]) -> str:
-    """A line for each claim."""
-    rows = []
+    """A line for each claim, and what was measured."""
+    rows, numbers = [], []
     for name, finding in found.items():
         claim = claims()[name]
         verdict, measured = ("not measured", f"`drq reproduce {name}`") if finding is None else finding
-        rows.append([f"`{name}`", claim.where, claim.says, measured, verdict])
-    return table(("claim", "where", "the paper says", "measured here", "verdict"), rows)
+        why = claim.why if verdict in ("does not hold", "undecided") else ""
+        rows.append([f"`{name}`", claim.where, claim.says, verdict, why])
+        numbers.append(f"- `{name}`: {measured}")
+    return f"{table(('claim', 'where', 'the paper says', 'here it', 'why'), rows)}\n\n{chr(10).join(numbers)}"
 
 
 def _gaps() -> str:
     return table(("where", "the paper", "here"), ([each.where, each.paper, each.ours] for each in gaps()))
-
-
-def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """In Markdown."""
-    lines = (head, ["---"] * len(head), *rows)
-    return "\n".join(f"| {' | '.join(' '.join(str(each).split()).replace('|', '/') for each in line)} |" for line in lines)

@@ -5,7 +5,7 @@ Figure 1 has no records: it is computed at once, from a machine that is fitted a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,13 +34,18 @@ CONFIDENCE = 0.995  # of Figure 1: its radii are of the size of the pockets, and
 def draw(name: str, records: DataFrame | None, folder: Path) -> Path:
     """Write the figure of this name to ``folder``; ``records`` are those of its experiment, None for Figure 1."""
     require(name in FIGURES, "name", f"be one of {', '.join(FIGURES)}", repr(name), nearest(name, FIGURES, "choose one"))
+    return saved(name, lambda: figure1() if name == "figure1" else FROM_RECORDS[name](_of_one_model(name, records)), folder)
+
+
+def saved(name: str, make: Callable[[], Figure], folder: Path) -> Path:
+    """Write a figure that is made now to ``folder``: as SVG, the same bytes always."""
     path = Path(folder) / f"{name}.svg"
     path.parent.mkdir(parents=True, exist_ok=True)
     matplotlib = imported("matplotlib", "figures", REMEDY)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # what the reader has set for figures of their own does not count
         matplotlib.rcParams.update(LOOK | {"svg.hashsalt": name})
-        figure = figure1() if name == "figure1" else FROM_RECORDS[name](_of_one_model(name, records))
+        figure = make()
         with in_one_piece(path) as file:
             figure.savefig(file, format="svg", metadata={"Date": None})
     return path
@@ -103,6 +108,26 @@ def figure4(records: DataFrame) -> Figure:
 def figure5(records: DataFrame) -> Figure:
     """The direction of DRQ beside that of the attack."""
     return _whole(plots.cosine(records))
+
+
+def selective(answers: Mapping[str, DataFrame]) -> Figure:
+    """Risk against coverage under each shift, by its name."""
+    make = imported("matplotlib.figure", "figures", REMEDY).Figure
+    columns = min(4, len(answers))
+    lines = -(-len(answers) // columns)
+    figure: Figure = make(figsize=(columns * 2.6, 2.4 * lines + 0.5), layout="constrained")
+    panels = [*figure.subplots(lines, columns, squeeze=False).flat]
+    for panel, (shift, rows) in zip(panels, answers.items(), strict=False):
+        plots.risk_coverage(rows, panel).set_title("clean" if shift == "none" else shift, fontsize="medium")
+        panel.get_legend().remove()
+        panel.set(xlabel="", ylabel="")
+    for panel in panels[len(answers) :]:
+        panel.axis("off")
+    shown = figure.axes[0]
+    figure.legend(*shown.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize="small", frameon=False)
+    figure.supxlabel("samples answered, in %", fontsize="medium")
+    figure.supylabel("errors among answers, in %", fontsize="medium")
+    return figure
 
 
 def _whole(ax: Axes) -> Figure:

@@ -1,0 +1,39 @@
+"""What the pages that are made from kept records have in common: tables, names, and where numbers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from drq.evaluation.published import stand_ins
+from drq.reproduction.keeping import Record
+
+
+def short(model: str) -> str:
+    """The name of a model without the place that it comes from.
+
+    >>> short("denoised:robustbench:cifar10/Linf/Wong2020Fast")
+    'denoised Wong2020Fast'
+    """
+    return f"{'denoised ' if model.startswith('denoised:') else ''}{model.rpartition('/')[2].rpartition(':')[2]}"
+
+
+def made(name: str, record: Record | None) -> str:
+    """Where the numbers come from."""
+    if record is None:
+        return f"Not run yet: `drq reproduce {name} --keep results/paper`."
+    told = record.about
+    passes = ", ".join(f"{value / 1e6:,.1f} million for {what}" for what, value in told["passes"].items())
+    left = [short(each.partition(" ")[2]) for each in told["missing"] if each.partition(" ")[2] in stand_ins()]
+    out = f"left out: {', '.join(left)}; " if left else ""
+    part = "" if told["timed"] >= told["samples"] else f" for {told['timed']:,} of {told['samples']:,} samples"
+    how = "DRQ compiled in float16 with near ties in float32; " if told["quick"] else ""
+    return (
+        f"`drq reproduce {name}`: {', '.join(told['devices'])}, {told['seconds']:,.0f} s{part}; passes of models: {passes}; "
+        f"{out}{how}seed {told['seed']}; spec {told['spec_hash'][:12]}; torch {told['versions']['torch']}."
+    )
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """In Markdown."""
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join(f"| {' | '.join(' '.join(str(each).split()).replace('|', '/') for each in line)} |" for line in lines)

@@ -1,0 +1,245 @@
+"""The page of peers: what other defences do at the same cost, whether gains survive attacks, and whether margins know errors.
+
+Made from kept records alone, as the ledger is. What it says in words follows from them, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drq import selective, tables
+from drq.evaluation.records import require_polars
+from drq.evaluation.sources import as_spec
+from drq.reporting.typesetting import number
+from drq.reproduction.keeping import Record, kept
+from drq.reproduction.pages import made, table
+
+if TYPE_CHECKING:
+    import polars
+
+PEERS, RED_TEAM = "peers", "redteam"
+OURS, ALONE, FIRST = "DRQ linf", "standard", "cifar10-linf"
+CORRUPTED = "all corruptions"
+PLACES = {  # columns of the overview: a place in the records of peers
+    "clean": {"data": "cifar10", "threat": "clean"},
+    "corruptions": {"data": "cifar10-c/*/5", "threat": "clean"},
+    "rotated": {"data": "cifar10", "threat": "rotation"},
+    "moved": {"data": "cifar10", "threat": "translation"},
+    "both, worst of 15": {"data": "cifar10", "threat": "rotations"},
+    "transferred attack": {"data": "cifar10", "threat": tables.WORST_CASE, "suite": "transferred"},
+}
+SHIFTS = {  # whose margins are looked at: threats of experiments
+    "table6": ("clean",),
+    "table1": ("clean",),
+    "table3": ("one rotation", "one translation", "rotations", "translations"),
+    "table7": ("FAB", "Square", "APGD-L2", "APGD-CE", "APGD-DLR", "PGD-noise", "PGD-attack"),
+}
+MOST = 420  # passes that DRQ takes at most, with ten classes
+CURVES = "risk-coverage"  # the picture
+RESAMPLED = 1000  # times, for an interval of an area
+
+HEAD = """\
+# Peers and attackers
+
+Is DRQ worth its cost, and does what it gains survive an attacker who knows of it? `make ledger` makes this page from the
+records in `results/paper`, which `drq reproduce peers redteam --keep results/paper` makes. Accuracies are in percent,
+differences in points on the same images, with 95 % intervals; *passes* are evaluations of the model for one answer, a mean.
+"""
+OVERVIEW = """\
+Around `{model}`. Corruptions are the mean of all fifteen at severity 5; images are rotated and moved once each, at random,
+and both at once the worst of 15 times for the model alone; the transferred attack is the worst of APGD and targeted APGD at
+8/255 in linf, made for the model alone; the adaptive worst case is that of the [red team](threats.md#the-red-team), for
+`standard` what it finds against the model on its way to DRQ. A pass with a backward pass counts as one: *ms* is the time of
+an answer, in batches, on the machine named below. *Needs* says what else an answer takes: a batch of samples at once, or
+weights that change. Settings are in `experiments/peers.toml`."""
+BETTER = "Better than {ours}, at most as dear: the interval of the difference is above 0. Of so many comparisons some are chance."
+NOBODY = "No other defence that is at most as dear is shown to be better than {ours}: all intervals reach 0."
+VERDICTS = """\
+A gain *survives* where the whole interval of the defended minus the static worst case lies above 0. Both are upper bounds: a
+better attack can lower them, and what survives here has to stand the full strength next (`drq redteam --strength full`).
+*Transferred* is the defended accuracy under APGD made for the model alone. *Times* is what an answer costs, over one pass."""
+OTHERS = "Other attacks on the defence itself, on the first images only, beside the red team on the same ones:"
+SELECTIVE = """\
+Whoever may abstain wants a score that knows when an answer is wrong. The area under the curve of risk against coverage is the
+mean share of errors over all coverages: lower is better. *Margin* ranks the answers of DRQ by its margin; *confidence* ranks
+the answers of the undefended model by their softmax confidence. Their difference below 0 speaks for DRQ's answers and margins
+together. *Same answers* ranks DRQ's answers by that confidence instead: the second difference is that of the margin alone.
+Intervals are from resampling images."""
+
+
+def page(folder: Path) -> str:
+    """The whole page."""
+    names = (PEERS, RED_TEAM, *SHIFTS)
+    records = {name: kept(folder, name) for name in names}
+    peers, team = records[PEERS], records[RED_TEAM]
+    parts = [HEAD, "## At the same cost", *_overview(peers, team), made(PEERS, peers)]
+    parts += ["## Attacks on the defence itself", *_verdicts(team), made(RED_TEAM, team)]
+    parts += ["## Does the margin know errors?", *_selective(records)]
+    parts += [f"![Errors among answers against the share of samples that are answered](images/paper/{CURVES}.svg)"]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def accuracies(peers: polars.DataFrame, reference: str = ALONE) -> polars.DataFrame:
+    """A row for each column of the overview and each defence: accuracy, passes, and the difference to the reference."""
+    pl = require_polars()
+    parts = [tables.cells(peers, reference=reference), tables.worst_case(peers, reference=reference)]
+    if peers["data"].cast(pl.String).str.contains("-c/").any():
+        parts.append(tables.mean_over_data(peers, reference=reference))
+    every = pl.concat([part.select(*tables.GROUP, "defence", *tables.VALUES) for part in parts])
+    every = every.with_columns(pl.selectors.categorical().cast(pl.String))
+    found: polars.DataFrame = pl.concat(
+        [every.filter(**place).with_columns(column=pl.lit(name)) for name, place in PLACES.items()]
+    )
+    return found
+
+
+def adaptive(team: polars.DataFrame) -> polars.DataFrame:
+    """A row for each model, attack on defences and defence: the defended worst case beside the static one."""
+    pl = require_polars()
+    found = tables.cells(team.filter(pl.col("victim") == "defence"))
+    return found.with_columns(pl.selectors.categorical().cast(pl.String), survives=pl.col("difference_low") > 0)
+
+
+def _overview(peers: Record | None, team: Record | None) -> Iterator[str]:
+    if peers is None:
+        return
+    pl = require_polars()
+    model = peers.rows["model"][0]
+    found = accuracies(peers.rows)
+    worst = None if team is None else adaptive(team.rows).filter(threat="red team", model=model)
+    rows = []
+    for name, part in _by(found, "defence"):
+        values = {row["column"]: number("accuracy", row["accuracy"]) for row in part.iter_rows(named=True)}
+        clean = part.filter(column="clean").row(0, named=True)
+        cost = [f"{clean['passes']:,.0f}", f"{1000 * clean['seconds']:.2f}"]
+        rows.append([name, *(values.get(column, "") for column in PLACES), _worst(worst, name), *cost, _needs(name)])
+    yield OVERVIEW.format(model=model)
+    yield table(("defence", *PLACES, "adaptive worst case", "passes", "ms", "needs"), rows)
+    beaten = accuracies(peers.rows, reference=OURS).filter(pl.col("difference_low") > 0, pl.col("passes") <= MOST)
+    if not len(beaten):
+        yield NOBODY.format(ours=OURS)
+        return
+    lines = [
+        [row["defence"], row["column"], _difference(row), f"{row['passes']:,.0f}", _needs(row["defence"])]
+        for row in beaten.iter_rows(named=True)
+    ]
+    yield BETTER.format(ours=OURS)
+    yield table(("defence", "where", "better by", "passes", "needs"), lines)
+
+
+def _worst(worst: polars.DataFrame | None, defence: str) -> str:
+    """The adaptive worst case of a defence; for the model alone, what was found against it in the attack on DRQ."""
+    if worst is None or not len(worst):
+        return ""
+    row = worst.filter(defence=OURS if defence == ALONE else defence)
+    return number("accuracy", row["reference_accuracy" if defence == ALONE else "accuracy"][0]) if len(row) else ""
+
+
+def _needs(defence: str) -> str:
+    """What an answer takes besides the sample."""
+    known = as_spec(PEERS).defences.get(defence)
+    what = {"a batch": "needs_batch", "other weights": "changes_weights"}
+    return ", ".join(text for text, name in what.items() if getattr(known, name, False))
+
+
+def _difference(row: Mapping[str, Any], prefix: str = "difference") -> str:
+    middle, low, high = (number("difference", row[each]) for each in (prefix, f"{prefix}_low", f"{prefix}_high"))
+    return f"{middle} [{low}, {high}]"
+
+
+def _verdicts(team: Record | None) -> Iterator[str]:
+    if team is None:
+        return
+    pl = require_polars()
+    plain = tables.cells(team.rows.filter(pl.col("victim") == "base")).with_columns(pl.selectors.categorical().cast(pl.String))
+    rows = []
+    every = adaptive(team.rows)
+    main = pl.col("threat").str.starts_with("red team")
+    for row in every.filter(main).iter_rows(named=True):
+        same = plain.filter(model=row["model"], defence=row["defence"])
+        clean, carried = (same.filter(pl.col("threat").str.starts_with(name)) for name in ("clean", "transferred"))
+        verdict = "survives" if row["survives"] else "vanishes" if row["difference_high"] >= 0 else "worse than none"
+        before = [number("accuracy", part["accuracy"][0]) if len(part) else "" for part in (clean, carried)]
+        worst = [number("accuracy", row[name]) for name in ("reference_accuracy", "accuracy")]
+        place = [row["model"], row["defence"]]
+        rows.append([*place, *before, *worst, _difference(row), verdict, f"{row['images']:,}", f"{row['passes']:,.0f}"])
+    head = ("model", "defence", "clean", "transferred", "static worst", "defended worst", "difference", "gain")
+    yield VERDICTS
+    yield table((*head, "images", "times"), rows)
+    if len(others := every.filter(~main)):
+        yield OTHERS
+        yield table(("model", "defence", "attack", "right", "right under the red team", "images"), _beside(others, team.rows))
+
+
+def _beside(others: polars.DataFrame, team: polars.DataFrame) -> Iterator[list[str]]:
+    """Attacks on few images, and the red team on the same ones."""
+    pl = require_polars()
+    right = 100 * (pl.col("prediction") == pl.col("label")).mean()
+    for row in others.iter_rows(named=True):
+        same = team.filter(model=row["model"], defence=row["defence"], victim="defence")
+        asked = same.filter(threat=row["threat"])["index"].to_list()
+        red = same.filter(pl.col("threat").str.starts_with("red team"), pl.col("index").is_in(asked))
+        beside = number("accuracy", red.select(right).item()) if len(red) else ""
+        yield [row["model"], row["defence"], row["threat"], number("accuracy", row["accuracy"]), beside, f"{row['images']:,}"]
+
+
+def _selective(records: Mapping[str, Record | None]) -> Iterator[str]:
+    rows: list[list[str]] = []
+    for name, threats in SHIFTS.items():
+        record = records[name]
+        if record is None:
+            continue
+        shown = _shifted(record, threats)
+        for row in selective.compare(shown, bootstrap=RESAMPLED).iter_rows(named=True):
+            areas = (f"{100 * row[each]:.2f}" for each in ("aurc", "base_aurc_by_confidence", "aurc_by_confidence"))
+            scaled = {each: 100 * row[each] for each in ("difference", "difference_low", "difference_high")}
+            better = "margin" if row["difference_high"] < 0 else "confidence" if row["difference_low"] > 0 else "even"
+            alone = _alone(shown.filter(**{key: row[key] for key in selective.GROUP}), row)
+            place = [row["model"], row["defence"], _shift(row)]
+            rows.append([*place, *areas, _difference(scaled), better, _difference(alone), f"{row['images']:,}"])
+    models = [*dict.fromkeys(row[0] for row in rows)]
+    rows.sort(key=lambda row: models.index(row[0]))
+    yield SELECTIVE
+    head = ("model", "defence", "shift", "margin", "confidence", "same answers", "margin minus confidence", "better")
+    yield table((*head, "margin minus same answers", "answers"), rows)
+
+
+def _alone(answers: polars.DataFrame, row: Mapping[str, Any]) -> dict[str, float]:
+    """What the margin adds to the same answers, ranked by confidence."""
+    right = (answers["prediction"] == answers["label"]).to_numpy()
+    ranked = [(right, answers[score].to_numpy()) for score in ("margin", "confidence")]
+    low, high = selective.bootstrapped(ranked[0], ranked[1], RESAMPLED, 0, answers["index"].to_numpy())
+    middle = row["aurc"] - row["aurc_by_confidence"]
+    return {"difference": 100 * middle, "difference_low": 100 * low, "difference_high": 100 * high}
+
+
+def _shifted(record: Record, threats: Sequence[str]) -> polars.DataFrame:
+    """The answers of DRQ under these threats; all corruptions are one data set."""
+    pl = require_polars()
+    known = record.rows.filter(pl.col("threat").is_in(threats), pl.col("defence").str.starts_with("DRQ"))
+    return known.with_columns(data=pl.when(pl.col("data").str.contains("-c/")).then(pl.lit(CORRUPTED)).otherwise("data"))
+
+
+def curves(folder: Path) -> dict[str, polars.DataFrame]:
+    """What the picture shows: by shift, the answers of DRQ around the first model."""
+    found = {}
+    for name, threats in SHIFTS.items():
+        if (record := kept(folder, name)) is not None:
+            rows = _shifted(record, threats).filter(model=FIRST).sort("defence", descending=True, maintain_order=True)
+            for part in rows.partition_by("threat", maintain_order=True):
+                found[_shift(part.row(0, named=True))] = part
+    return found
+
+
+def _shift(row: Mapping[str, Any]) -> str:
+    """What was done to the images, in a word."""
+    if row["threat"] != "clean":
+        return str(row["threat"])
+    return CORRUPTED if row["data"] == CORRUPTED else "none"
+
+
+def _by(frame: polars.DataFrame, column: str) -> Iterable[tuple[str, polars.DataFrame]]:
+    """Parts of a table, in its order."""
+    return ((part[column][0], part) for part in frame.partition_by(column, maintain_order=True))

@@ -1,0 +1,104 @@
+"""The page of peers: its numbers are those of the records, and its words follow from them."""
+
+import polars as pl
+import pytest
+from synthetic import records
+from test_reproduction import run
+
+from drq.reproduction import keeping, ledger, peers
+from drq.threats.corruptions.constants import KINDS
+
+MODEL, IMAGES = "cifar10-linf", 200
+ATTACKS = {"APGD": "transferred", "APGD-T": "transferred"}
+SHIFTS = {name: name for name in ("clean", "rotation", "translation", "rotations")}
+NAMES = ("standard", "DRQ linf", "Hedge", "TENT")
+
+
+def answers(right: dict[str, int], **more) -> pl.DataFrame:
+    """Records in which a defence is right on so many of its images in every place, the first ones."""
+    parts = [
+        records(IMAGES, [MODEL], ["cifar10"], SHIFTS | ATTACKS, tuple(right)),
+        records(IMAGES, [MODEL], [f"cifar10-c/{kind}/5" for kind in KINDS], {"clean": "clean"}, tuple(right)),
+    ]
+    number = pl.col("defence").replace_strict(right, return_dtype=pl.Int64)
+    answer = pl.when(pl.col("index") < number).then("label").otherwise((pl.col("label") + 1) % 10)
+    passes = pl.col("defence").replace_strict({"standard": 1, "DRQ linf": 290}, default=21, return_dtype=pl.Int64)
+    return pl.concat(parts).with_columns(prediction=answer, passes=passes, **more)
+
+
+def attacked(defended: int, static: int) -> pl.DataFrame:
+    """Clean, transferred and adaptive rows of DRQ, right on so many images under attacks on itself."""
+    plain = records(IMAGES, [MODEL], ["cifar10"], {"clean": "clean", "transferred": "transferred"}, NAMES[:2])
+    team = records(IMAGES, [MODEL], ["cifar10"], {"red team": "red team"}, ("DRQ linf",))
+    answer = pl.when(pl.col("index") < defended).then("label").otherwise((pl.col("label") + 1) % 10)
+    team = team.with_columns(victim=pl.lit("defence"), prediction=answer, base_withstood=pl.col("index") < static)
+    return pl.concat([plain, team])
+
+
+def page(folder, **frames):
+    for name, frame in frames.items():
+        keeping.keep(run(folder / f"run-{name}", frame, name), folder)
+    return peers.page(folder)
+
+
+def test_an_empty_page_says_what_to_run(tmp_path):
+    text = peers.page(tmp_path)
+    assert "Not run yet: `drq reproduce peers --keep results/paper`." in text
+    assert "Not run yet: `drq reproduce redteam --keep results/paper`." in text
+
+
+def test_the_overview_has_every_place_and_cost(tmp_path):
+    right = {"standard": 100, "DRQ linf": 120, "Hedge": 110, "TENT": 90}
+    text = page(tmp_path, peers=answers(right), redteam=attacked(60, 80))
+    assert "| standard | 50.00 | 50.00 | 50.00 | 50.00 | 50.00 | 50.00 | 40.00 | 1 | 0.10 |  |" in text
+    assert "| DRQ linf | 60.00 | 60.00 | 60.00 | 60.00 | 60.00 | 60.00 | 30.00 | 290 | " in text
+    assert "| Hedge | 55.00 | 55.00 | 55.00 | 55.00 | 55.00 | 55.00 |  | 21 | " in text
+    assert " | a batch, other weights |" in text  # TENT
+    assert "No other defence that is at most as dear is shown to be better than DRQ linf" in text
+
+
+def test_a_cheaper_peer_that_is_better_is_named(tmp_path):
+    text = page(tmp_path, peers=answers({"standard": 100, "DRQ linf": 120, "Hedge": 150, "TENT": 121}))
+    assert "| Hedge | corruptions | +15.00 [" in text
+    assert text.count("| Hedge |") == 1 + len(peers.PLACES)
+    assert text.count("| TENT |") == 1  # half a point is noise
+    dear = answers({"standard": 100, "DRQ linf": 120, "Hedge": 150, "TENT": 121})
+    dear = dear.with_columns(passes=pl.when(pl.col("defence") == "Hedge").then(421).otherwise("passes"))
+    assert "No other defence that is at most as dear" in page(tmp_path / "dear", peers=dear)
+
+
+@pytest.mark.parametrize(
+    ("defended", "static", "verdict"), [(120, 80, "survives"), (82, 80, "vanishes"), (60, 80, "worse than none")]
+)
+def test_verdicts(tmp_path, defended, static, verdict):
+    text = page(tmp_path, redteam=attacked(defended, static))
+    (line,) = [each for each in text.splitlines() if each.startswith(f"| {MODEL} | DRQ linf |")]
+    assert f"| {100 * static / IMAGES:.2f} | {100 * defended / IMAGES:.2f} |" in line
+    assert line.endswith(f"| {verdict} | 200 | 280 |")
+
+
+def test_other_attacks_have_no_verdict_of_their_own(tmp_path):
+    """They run on few images: beside each stands what the red team left of the same ones."""
+    frame = attacked(120, 80)
+    few = frame.filter(pl.col("threat") == "red team", pl.col("index") >= 110, pl.col("index") < 130)
+    frame = pl.concat([frame, few.with_columns(threat=pl.lit("decisions"), suite=pl.lit("decisions"), prediction="label")])
+    text = page(tmp_path, redteam=frame)
+    assert f"| {MODEL} | DRQ linf | decisions | 100.00 | 50.00 | 20 |" in text
+    assert text.count("survives |") == 1
+
+
+def test_margins_are_compared_shift_by_shift(tmp_path):
+    clean = records(400, [MODEL], threats={"clean": "clean"})
+    sure = pl.when(pl.col("prediction") == pl.col("label")).then(0.9).otherwise(0.1)
+    knows = clean.with_columns(margin=sure, confidence=pl.lit(0.5))  # a margin that knows every error
+    text = page(tmp_path, table6=knows)
+    assert f"| {MODEL} | DRQ linf | none |" in text
+    assert "| margin | -" in text
+    blind = clean.with_columns(margin=pl.lit(0.5), confidence=sure, prediction="base_prediction")
+    assert "| confidence | +" in page(tmp_path / "blind", table6=blind)
+
+
+def test_it_is_written_beside_the_ledger_with_its_picture(tmp_path):
+    page(tmp_path / "kept", table6=records(100, [MODEL], threats={"clean": "clean"}))
+    names = [path.name for path in ledger.write(tmp_path / "kept", tmp_path / "ledger.md")]
+    assert names == ["ledger.md", "peers.md", "risk-coverage.svg"]
