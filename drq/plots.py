@@ -14,6 +14,7 @@ from drq import selective
 from drq.errors import require
 from drq.evaluation.records import require_polars
 from drq.reporting import drawing
+from drq.reporting.card import card as card
 from drq.reporting.planes import figure1 as figure1
 from drq.reporting.planes import plane as plane
 from drq.tables import cells, worst_case

@@ -42,7 +42,7 @@ def report(
         compare: the records of another run, to put beside these.
         reference: the defence that all others are compared with.
     """
-    drawing.require_rows(records)
+    drawing.require_rows(records, whole=True)
     records, told, accuracies = _quick(records), dict(about or {}), Accuracies()
     found, worst, means = (
         each(records, reference=reference) for each in (tables.cells, tables.worst_case, tables.mean_over_data)

@@ -6,13 +6,17 @@ import json
 import sys
 from collections import Counter
 from contextlib import redirect_stdout
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from drq.commands.app import MISTAKE, AsJson, Quiet, app, examples, say
 from drq.completion import DEVICES, MODELS, NORMS, offered
-from drq.errors import require
+from drq.errors import InputError, require
+
+if TYPE_CHECKING:
+    from drq.predict import Prediction, Predictor
 
 
 @app.command(
@@ -22,6 +26,7 @@ from drq.errors import require
         "drq predict holidays/ --abstain-below 0.2 --csv answers.csv",
         "drq predict one.png two.png --csv -",
         "drq predict photo.jpg --norm l2 --radius 0.5 --json",
+        "drq predict photo.jpg --explain card.png",
     )
 )
 def predict(
@@ -39,6 +44,9 @@ def predict(
     device: Annotated[str, typer.Option(help="Such as cpu or cuda.", autocompletion=offered(DEVICES))] = "cpu",
     download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,
     csv: Annotated[str | None, typer.Option(metavar="FILE", help="Write one row a picture to it; - is standard output.")] = None,
+    explain: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw why to a PNG, PDF or SVG; numbered for several.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
@@ -51,19 +59,21 @@ def predict(
     whether the two differ, robustness and margin, the region, the cost, and the error where the picture could not be read.
     """
     from drq import terminal
-    from drq.predict import Predictor, Refusal, listed
+    from drq.predict import Predictor, Refusal, card_files, listed
 
     remedy = "margins are differences of robustness"
     require(0 <= abstain_below <= 1, "--abstain-below", "lie between 0 and 1", abstain_below, remedy)
     rule, remedy = "name a file beside --json", "standard output has room for one of them"
     require(not (as_json and csv == "-"), "--csv", rule, "-", remedy)
     found, counts, pictures = [], Counter[str](), listed(paths)
+    cards = card_files(explain, len(pictures))
     with terminal.sheet(csv) as put_row:
         with redirect_stdout(sys.stderr):  # libraries that load models may print
-            predictor = Predictor(model, norm, radius, classes, device, **({"download": True} if download else {}))
+            options = {"download": True} if download else {}
+            predictor = Predictor(model, norm, radius, classes, device, keep_points=bool(cards), **options)
         show = terminal.answers(pictures) if csv is None and not as_json else None
         with terminal.progress(quiet or (csv == "-" and sys.stdout.isatty())) as track:
-            for answer in predictor.stream(track(pictures, "pictures")):
+            for place, answer in enumerate(predictor.stream(track(pictures, "pictures"))):
                 facts = answer.as_json(abstain_below)
                 put_row(facts)
                 counts.update(name for name in ("changed", "abstained", "error") if facts.get(name))
@@ -73,8 +83,24 @@ def predict(
                     say(answer.error)
                 elif show:
                     show(answer, abstain_below)
+                if cards and not isinstance(answer, Refusal):
+                    _explain(predictor, answer, cards[place], facts, aloud=show is not None)
     if as_json:
         typer.echo(json.dumps(found, indent=2, allow_nan=False))
     elif csv != "-":
         terminal.closing(len(pictures), counts, csv)
     return MISTAKE if counts["error"] else 0
+
+
+def _explain(predictor: Predictor, answer: Prediction, path: Path, facts: dict[str, Any], aloud: bool) -> None:
+    """Draw the card of an answer, and name its file where answers are shown."""
+    from drq import terminal
+
+    try:
+        predictor.explain(answer, path)
+    except OSError as error:
+        remedy = "name a file that can be written"
+        raise InputError(f"--explain must {remedy}, got {str(path)!r} ({error.strerror}): choose another folder") from error
+    facts["card"] = str(path)
+    if aloud:
+        terminal.show(f"Why: {path}", "")

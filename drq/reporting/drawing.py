@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drq.errors import imported, require
-from drq.evaluation.records import COLUMNS, require_polars
+from drq.evaluation.records import COLUMNS, DETAILS, require_polars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,9 +131,9 @@ def in_order(records: DataFrame, reference: str) -> list[str]:
     return sorted(found, key=lambda each: each != reference)
 
 
-def require_rows(records: DataFrame) -> None:
-    """There is something to draw."""
-    missing = [name for name in COLUMNS if name not in records.columns]
+def require_rows(records: DataFrame, whole: bool = False) -> None:
+    """There is something to draw; ``whole`` asks for the columns as well that figures do not need."""
+    missing = [name for name in COLUMNS if name not in records.columns and (whole or name not in DETAILS)]
     remedy = "take the records of a run, as drq.Run.open(path).records"
     require(not missing, "records", "have all columns of a record", f"none named {', '.join(missing[:3])}", remedy)
     require(len(records) > 0, "records", "have rows", "none", "evaluate first, or filter less")

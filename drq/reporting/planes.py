@@ -6,6 +6,7 @@ Classes differ in lightness and hatching, and what was found in the form of its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#f0a818", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")  # dark and light by turns
 TINTS = ("#a9cfe6", "#fff3d6", "#9cd8c6", "#f3e0ea", "#f0bb99", "#e3f3fc")
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++")
+REMEDY = "pip install 'decision-region-quantification[report]'"
 TITLES = ("(a) Calibration", "(b) Exploration", "(c) Quantification", "(d) Decision boundary of DRQ")
 
 
@@ -44,8 +46,7 @@ def figure1(plane: Plane, points: tuple[Tensor, Tensor], *, label: int | None = 
         points: samples (N, ...) that are shown as circles, and their classes (N,).
         label: the true class of the input, which is shown as a triangle; None for the answer of DRQ.
     """
-    remedy = "pip install 'decision-region-quantification[report]'"
-    figure: Figure = imported("matplotlib.figure", "plots", remedy).Figure(figsize=(7.4, 8.3), layout="constrained")
+    figure: Figure = imported("matplotlib.figure", "plots", REMEDY).Figure(figsize=(7.4, 8.3), layout="constrained")
     truth, taken = int(plane.decision.label) if label is None else label, int(plane.decision.base_label)
     name = f"sample of class {truth + 1}" + (f", taken for {taken + 1}" if taken != truth else "")
     marks = (_calibration, _exploration, _quantification, _boundary)
@@ -55,7 +56,7 @@ def figure1(plane: Plane, points: tuple[Tensor, Tensor], *, label: int | None = 
         ax.set_title(title, loc="left", fontsize="medium")
         _samples(ax, plane, points, 3.5 if whole else 6)
         mark(ax, plane)
-        _marker(ax, plane.point, "^", truth, 8 if whole else 12, name)
+        marker(ax, plane.point, "^", truth, 8 if whole else 12, name)
     _legend(figure)
     return figure
 
@@ -109,6 +110,20 @@ def _region(ax: Axes, number: int, across: NDArray[Any], up: NDArray[Any], score
         filled.set(edgecolor=f"{COLOURS[here]}80", linewidth=0)
 
 
+def patch(number: int) -> Any:
+    """The region of a class as it looks in a legend."""
+    here = number % len(COLOURS)
+    look: dict[str, Any] = {"facecolor": TINTS[here], "edgecolor": f"{COLOURS[here]}80", "hatch": HATCHES[here], "linewidth": 0}
+    return imported("matplotlib.patches", "plots", REMEDY).Patch(**look)
+
+
+def renumbered(plane: Plane, order: Sequence[int]) -> Plane:
+    """The plane with its classes numbered in this order, so that the first ones look different however many there are."""
+    place = {label: number for number, label in enumerate(order)}
+    base, ours = (labels.clone().apply_(lambda each: place.get(int(each), -1)) for labels in (plane.base_label, plane.label))
+    return replace(plane, base_label=base, label=ours)
+
+
 def _edge(ax: Axes, across: NDArray[Any], up: NDArray[Any], score: NDArray[Any], **look: Any) -> None:
     """Where the ``score`` (H, W) is 0."""
     if min(score.shape) > 1 and (score > 0).any() and (score <= 0).any():
@@ -152,7 +167,7 @@ def _calibration(ax: Axes, plane: Plane) -> None:
     if plane.nearest is not None:
         ends = np.stack([plane.point.numpy(), plane.nearest.numpy()], 1)
         ax.plot(*ends, color=drawing.INK, linewidth=1.1, zorder=4)
-        _marker(ax, plane.nearest, "D", plane.calibrated_label, 8, "nearest confident other class")
+        marker(ax, plane.nearest, "D", plane.calibrated_label, 8, "nearest confident other class")
 
 
 def _exploration(ax: Axes, plane: Plane) -> None:
@@ -167,7 +182,7 @@ def _quantification(ax: Axes, plane: Plane) -> None:
         _ball(ax, plane, center, plane.alpha * plane.radius, "radius of quantification", (1.2, 1.2))
     _crosses(ax, plane)
     for at, number in zip(plane.quantified, plane.decision.classes[0].tolist(), strict=True):
-        _marker(ax, at, "s", number, 7.5, f"least confident near it, class {number + 1}")
+        marker(ax, at, "s", number, 7.5, f"least confident near it, class {number + 1}")
 
 
 def _boundary(ax: Axes, plane: Plane) -> None:
@@ -184,15 +199,15 @@ def _boundary(ax: Axes, plane: Plane) -> None:
 
 def _crosses(ax: Axes, plane: Plane) -> None:
     for at, number in zip(plane.explored, plane.decision.classes[0].tolist(), strict=True):
-        _marker(ax, at, "X", number, 10, f"most confident, class {number + 1}")
+        marker(ax, at, "X", number, 10, f"most confident, class {number + 1}")
 
 
 def _ball(ax: Axes, plane: Plane, center: Tensor, radius: float, name: str, dashes: tuple[float, float] = (4, 2)) -> None:
     ax.plot(*plane.outline(center, radius).T.numpy(), color=drawing.INK, linewidth=1.6, dashes=dashes, zorder=4, label=name)
 
 
-def _marker(ax: Axes, at: Tensor, form: str, number: int, size: float, name: str) -> None:
-    """One point; its white rim keeps it apart from what is below it."""
-    colour = COLOURS[number % len(COLOURS)]
+def marker(ax: Axes, at: Tensor, form: str, number: int, size: float, name: str) -> None:
+    """One point (2,) in the colour of a class, white for -1; its white rim keeps it apart from what is below it."""
+    colour = "white" if number < 0 else COLOURS[number % len(COLOURS)]
     ax.plot(*at.numpy(), form, markersize=size + 2.6, color="white", zorder=5)
     ax.plot(*at.numpy(), form, markersize=size, color=colour, markeredgecolor=drawing.INK, linestyle="", zorder=6, label=name)

@@ -191,7 +191,7 @@ def verdict(records: DataFrame, *, reference: str = "standard") -> Verdict:
     Compared is every defence with the ``reference``: under every threat, in the worst case of every suite of several threats, and
     in the mean over corruptions. Threats that looked at the defence itself are set apart.
     """
-    require_rows(records)
+    require_rows(records, whole=True)
     tables = (count(records, reference=reference) for count in (cells, worst_case, mean_over_data))
     return from_tables(records, *tables, reference=reference)
 
