@@ -5,7 +5,7 @@ READY := .venv/.ready
 # Small models gain nothing from threads, and two test processes fill two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -o faulthandler_timeout=600
 
-.PHONY: help setup demo test test-slow lint format theory tables ledger benchmarks test-zoo
+.PHONY: help setup demo test test-slow lint format theory tables ledger benchmarks screenshots docs test-zoo
 
 help:
 	@echo "make demo       train a small classifier and see DRQ at work (two minutes, and a report)"
@@ -14,9 +14,11 @@ help:
 	@echo "make test-zoo   DRQ on real models of timm, torchvision and transformers (installs 6 GB, then two minutes)"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the files"
+	@echo "make docs       build the documentation into site/ (python -m http.server -d site shows it)"
 	@echo "make tables     write the tables in docs/ from the records in results/"
 	@echo "make ledger     write docs/ledger.md, the paper beside our numbers, from the records in results/paper"
 	@echo "make benchmarks measure attacks, red team, spatial shifts and speed anew (a GPU; DRQ_TEST_ASSETS=<folder>)"
+	@echo "make screenshots  take the pictures in docs/playground.md anew (a Chromium; half a minute)"
 	@echo "make theory     measure how far the search departs from the propositions, for docs/theory.md"
 
 setup: $(READY)
@@ -63,6 +65,13 @@ tables: $(READY)
 
 ledger: $(READY)
 	$(BIN)/drq reproduce --ledger docs/ledger.md
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+screenshots: $(READY)
+	$(BIN)/python docs/screenshots.py
 
 benchmarks: $(READY)
 	$(BIN)/python benchmarks/attacks.py

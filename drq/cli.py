@@ -14,13 +14,13 @@ from typing import Annotated
 
 import typer
 
-from drq.commands import attacking, benching, evaluating, listing, predicting, reproducing
+from drq.commands import attacking, benching, evaluating, listing, playing, predicting, reproducing
 from drq.commands.app import INTERRUPTED, MISTAKE, app, say
 from drq.errors import InputError
 from drq.version import __version__
 
 # The commands register themselves.
-__all__ = ["app", "attacking", "benching", "evaluating", "listing", "main", "predicting", "reproducing"]
+__all__ = ["app", "attacking", "benching", "evaluating", "listing", "main", "playing", "predicting", "reproducing"]
 
 # A line with \b alone keeps the line breaks of the paragraph below it.
 HELP = """Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time.
@@ -33,6 +33,7 @@ trained. It is made for classifiers that were trained adversarially; whether it 
 See it at work:  drq demo
 Measure it:      drq evaluate SPEC, then drq report RUN
 On a picture:    drq predict photo.jpg
+In a browser:    drq play
 Tab completion:  drq --install-completion
 In Python:       robust = drq.DRQ(model, norm="linf", radius=16/255)
                  robust(x)                 # in place of model(x)

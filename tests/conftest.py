@@ -1,11 +1,12 @@
 """Fixtures that more than one test file may use."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -24,6 +25,18 @@ class Digits(NamedTuple):
     model: nn.Module
     x: Tensor  # (N, 1, 8, 8) in [0, 1]
     y: Tensor
+
+
+@pytest.fixture(scope="module")  # while it is there, its thread can run no other event loop
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("chromium is not installed")
+    with playwright.sync_playwright() as started:
+        running = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
 
 
 @pytest.fixture(scope="session")

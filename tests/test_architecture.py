@@ -38,6 +38,7 @@ LAYERS = [
     "engine",
     "scores",
     "plane",
+    "slices",
     "drq",
     "theory",
     "threats.threat",
@@ -127,6 +128,9 @@ LAYERS = [
     "selective",
     "reporting.drawing",
     "reporting.planes",
+    "reporting.telling",
+    "reporting.found_points",
+    "reporting.card",
     "plots",
     "reporting.verdict",
     "reporting.page",
@@ -142,6 +146,8 @@ LAYERS = [
     "reproduction.catalogue",
     "reproduction.pictures",
     "reproduction.cells",
+    "reproduction.pages",
+    "reproduction.peers",
     "reproduction.ledger",
     "reproduction.__main__",
     "reproduction",
@@ -164,6 +170,24 @@ LAYERS = [
     "demo",
     "redteam",
     "predict",
+    "playground.points",
+    "playground.journey",
+    "playground.scene",
+    "playground.panels",
+    "playground.markup",
+    "playground.plane_tab",
+    "playground.drawn",
+    "playground.pictures",
+    "playground.watching",
+    "playground.shifts",
+    "playground.answers",
+    "playground.cards",
+    "playground.image_tab",
+    "playground.runs",
+    "playground.run_tab",
+    "playground.guard",
+    "playground.page",
+    "playground",
     "terminal",
     "screens",
     "completion",
@@ -172,6 +196,7 @@ LAYERS = [
     "commands.benching",
     "commands.evaluating",
     "commands.listing",
+    "commands.playing",
     "commands.predicting",
     "commands.reproducing",
     "commands",
@@ -232,7 +257,8 @@ def test_import_needs_only_torch_numpy_and_safetensors():
         "import sys, torch, numpy; before = set(sys.modules); import drq; "
         "model = torch.nn.Linear(3, 2).eval(); drq.DRQ(model, 'l2', 0.1).decide(torch.rand(2, 3)); "
         "new = {name.split('.')[0] for name in set(sys.modules) - before}; "
-        "extras = {'rich', 'typer', 'sklearn', 'scipy', 'polars', 'matplotlib', 'foolbox', 'pyautoattack', 'PIL', 'cv2'}; "
+        "extras = {'rich', 'typer', 'sklearn', 'scipy', 'polars', 'matplotlib', 'foolbox', 'pyautoattack', 'PIL', 'gradio', "
+        "'cv2'}; "
         "print(*sorted(new & extras))"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout

@@ -1,6 +1,5 @@
 """The report in a browser: on a desk and on a telephone, light and dark, it loads nothing, complains of nothing, and fits."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,7 @@ from whole_runs import ABOUT, everything, pictures
 
 from drq.report import report
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
+pytestmark = pytest.mark.slow
 
 LONG = "robustbench:cifar10/Linf/" + "AVeryLongNameThatHasNoPlaceToBreak" * 4
 OVERFLOW = """() => [...document.querySelectorAll('body *')].filter(each => {
@@ -47,14 +44,6 @@ def page(tmp_path_factory):
         report(everything(model=LONG), about=ABOUT, examples=pictures(), compare=everything(50, seed=3)), encoding="utf-8"
     )
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 def opened(browser, path: Path, width: int, scheme: str):

@@ -1,0 +1,106 @@
+"""Pictures of the playground for the docs: every tab as it looks after some clicks, and the first one on a telephone.
+
+``make screenshots``; needs the extra ``app``, playwright and a Chromium. The run that is shown is made on the way.
+"""
+
+import io
+import shutil
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+import drq
+from drq.playground.page import served
+
+FOLDER = Path(__file__).parent / "images"
+WIDTH, PHONE = 1280, 375
+SPEC = {
+    "name": "digits",
+    "title": "Digits, rotated and attacked",
+    "models": ["digits"],
+    "data": ["digits"],
+    "limit": 60,
+    "keep_images": 60,
+    "threats": {
+        "clean": {},
+        "rotation": {"threat": "Rotation", "degrees": 30},
+        "PGD": {"norm": "linf", "radius": 0.15, "steps": 20},
+    },
+    "defences": {"standard": {}, "DRQ": {"defence": "drq", "norm": "linf", "radius": 0.3}},
+}
+
+
+def plane(page: Page) -> None:
+    """In the middle of exploration, at the point that the page opens with."""
+    page.locator("#frame input[type=range]").focus()
+    for _ in range(10):
+        page.keyboard.press("ArrowLeft")
+    page.locator("#verdict", has_text="quantification, step 10").wait_for()
+
+
+def images(page: Page) -> None:
+    """A frog with noise: one of few images on which the two answers differ."""
+    page.get_by_role("tab", name="Images").click()
+    page.get_by_role("button", name="frog").click()
+    page.get_by_label("What is done to it").click()
+    page.get_by_role("option", name="shot noise", exact=True).click()
+    page.locator("#strength").wait_for()
+    page.get_by_role("button", name="Ask both").click()
+    page.locator("#status", has_text="The model alone answers").wait_for(timeout=120_000)
+
+
+def run(page: Page) -> None:
+    """A sample that DRQ repaired."""
+    page.get_by_role("tab", name="Run").click()
+    page.get_by_label("Run, by its path").click()
+    page.get_by_role("option", name="digits").click()
+    page.locator("#overview table").wait_for()
+    page.get_by_label("Threat and defence").click()
+    page.get_by_role("option", name="PGD").click()
+    page.get_by_label("repaired").click()
+    page.wait_for_timeout(1000)
+    page.locator("#samples label").first.click()
+    page.locator("#sample table").wait_for(timeout=60_000)
+
+
+TABS = {"plane": plane, "images": images, "run": run}
+
+
+def keep(page: Page, name: str, height: int) -> None:
+    """The top of the page."""
+    page.mouse.move(0, 0)
+    page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
+    page.wait_for_timeout(500)  # colours fade
+    size = page.viewport_size
+    assert size is not None
+    whole = min(height, int(page.evaluate("document.documentElement.scrollHeight")))
+    page.set_viewport_size({"width": size["width"], "height": whole})
+    page.wait_for_timeout(300)
+    shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    shot.save(FOLDER / f"playground-{name}.png", optimize=True)
+
+
+def main() -> None:
+    """Make a run, open every tab, and keep what is seen."""
+    with tempfile.TemporaryDirectory() as place, sync_playwright() as play:
+        drq.evaluate(SPEC, Path(place) / "digits")
+        browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        with served(Path(place)) as address:
+            for name, prepare in TABS.items():
+                page = browser.new_page(viewport={"width": WIDTH, "height": 900})
+                page.goto(address)
+                page.locator("[data-ready]").first.wait_for(state="attached")
+                prepare(page)
+                keep(page, name, 1600)
+                page.close()
+            page = browser.new_page(viewport={"width": PHONE, "height": 800})
+            page.goto(address)
+            page.locator("[data-ready]").first.wait_for(state="attached")
+            keep(page, "phone", 1000)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

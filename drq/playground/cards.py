@@ -1,0 +1,72 @@
+"""Cards: what DRQ measured for one input, and what the records of a run say about one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from drq import plots
+from drq.decision import Decision
+from drq.defences.defence import Quantified
+from drq.errors import InputError
+from drq.evaluation.reading import defence
+from drq.playground import markup
+from drq.playground.pictures import class_names, classifier
+
+FACTS = {
+    "label": "true class",
+    "base_prediction": "answer of the model alone",
+    "confidence": "its confidence in that",
+    "prediction": "answer of the defence",
+    "robustness": "robustness of that answer",
+    "true_robustness": "robustness of the true class, at most",
+    "margin": "margin over the second class",
+    "radius": "radius of exploration",
+    "candidates": "classes that exploration reached",
+    "distance_linf": "largest change of a pixel by the threat",
+    "distance_l2": "length of that change",
+    "threat_passes": "passes of the model, for the threat",
+    "passes": "passes of the model, for the answer",
+    "seconds": "seconds, for the answer",
+}  # columns of a record that are shown, and what they are called
+CLASSES = ("label", "prediction", "base_prediction")  # of these, those that name a class
+
+
+def card(decision: Decision, names: Sequence[str]) -> str:
+    """Everything that DRQ measured for one input, as a picture."""
+    figure = plots.card(decision, names=names)
+    return markup.drawing(figure, f"Card of the decision of DRQ: {names[int(decision.label)]}")
+
+
+def names_of(model: str) -> tuple[str, ...] | None:
+    """What the classes of a model are called, where it is in the package: what a run says must not make others be loaded."""
+    return class_names(model) if model in ("digits", "cifar10-small") else None
+
+
+def decided(model: str, settings: Mapping[str, Any], image: Tensor) -> Decision | None:
+    """What DRQ with these settings says about an image; None for models outside of the package and for other defences."""
+    if names_of(model) is None or settings.get("defence") != "drq":
+        return None
+    try:
+        made = defence("drq", settings, "defence")
+        assert isinstance(made, Quantified)
+        return made.around(classifier(model)).decide(image[None])
+    except InputError:  # settings that were objects cannot always be read back from their record
+        return None
+
+
+def record(row: Mapping[str, Any], names: Sequence[str] | None, image: Tensor | None) -> str:
+    """What a run says about one sample."""
+    rows = [(title, _value(name, row[name], names)) for name, title in FACTS.items() if row[name] is not None]
+    title = f"Sample {row['index']} of {row['data']}, {row['threat']}"
+    shown = "" if image is None else f'<img src="{markup.picture(image)}" alt="the input as the threat left it">'
+    picture = f'<div class="pair"><figure><figcaption>as the threat left it</figcaption>{shown}</figure></div>' if shown else ""
+    return picture + markup.table(markup.text(title), ("What", "Value"), rows)
+
+
+def _value(name: str, value: Any, names: Sequence[str] | None) -> str:
+    if name in CLASSES and names is not None and 0 <= value < len(names):
+        return markup.text(names[value])
+    return f"{value:.4g}" if isinstance(value, float) else markup.text(value)
