@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import math
 import re
 import struct
 import sys
@@ -20,7 +21,7 @@ from torch import nn
 import drq
 from drq import cli
 from drq.errors import InputError
-from drq.playground import cards, image_tab, markup, pictures, plane_tab, run_tab, runs
+from drq.playground import cards, image_tab, markup, pictures, plane_tab, run_tab, runs, shifts
 from drq.playground.answers import answered, preview
 from drq.playground.guard import BYTES, Guard
 from drq.playground.journey import journey
@@ -217,6 +218,40 @@ def test_the_answers_are_those_of_the_model_and_of_drq():
     assert shown.count('class="answer"') == 2
 
 
+def test_a_slice_is_asked_for_and_drawn_in_the_card():
+    picture, watch = pictures.offered(pictures.DIGITS)[3], Watch()
+    found = answered(picture, "nothing", 0.5, 1, watch, 4)
+    assert found.slice.label.shape == (4, 4)
+    assert watch.passes > 16  # every point was decided on
+    assert "4 x 4 images" in watch.what
+    assert len(cards.card(found.decision, found.names, found.slice)) > len(cards.card(found.decision, found.names))
+    for wrong in (1, 10**6):
+        with pytest.raises(InputError, match="slice must be 0, or lie between"):
+            answered(picture, "nothing", 0.5, 1, Watch(), wrong)
+
+
+def test_only_models_that_are_offered_are_loaded():
+    picture = pictures.offered(pictures.MADE)[0]
+    assert pictures.classifiers(pictures.MADE)[0] == picture.model == "cifar10-small"
+    assert pictures.seen_by(picture, "cifar10-linf").model == "cifar10-linf"
+    for name in ("digits", "python:os:system", "file:/etc/passwd", ""):
+        with pytest.raises(InputError, match="model must be one of cifar10-augment"):
+            pictures.seen_by(picture, name)
+    with pytest.raises(InputError, match="model must be one of"):
+        pictures.uploaded(png(4, 4, b"\0" * 52), "python:os:system")
+
+
+@pytest.mark.parametrize(("norm", "radius"), [("linf", 8 / 255), ("l2", 0.5), (None, None)])
+def test_the_strength_of_an_attack_counts_radii_of_the_training(norm, radius):
+    """In the norm of the training it is that radius; in the other one, balls have the same volume, by Stirling's formula."""
+    card, x = drq.models.Card("mine", norm=norm, radius=radius), torch.zeros(1, 3, 32, 32)
+    found = {each: shifts._radius(card, x, 2.0, each) for each in ("linf", "l2")}
+    assert found[norm or "linf"] == pytest.approx(2 * (radius or 8 / 255))
+    size = x.numel()
+    volume = size / 2 * math.log(math.pi) - math.lgamma(size / 2 + 1) + size * math.log(found["l2"])
+    assert volume / size == pytest.approx(math.log(2 * found["linf"]), abs=0.01)
+
+
 def test_the_drawn_pictures_are_what_they_say():
     found = [preview(each, "nothing", 0.5) for each in pictures.offered(pictures.MADE)]
     right = [each.standard == each.picture.label for each in found]
@@ -311,7 +346,7 @@ def test_everybody_stops_their_own_work():
 def test_an_attack_is_cancelled_on_the_way():
     desk, picture = Desk(), pictures.offered(pictures.DIGITS)[0]
     news = []
-    for status, result, _ in image_tab.asked(picture, "attack: PGD, linf", 1.0, 500, "me", desk):
+    for status, result, _ in image_tab.asked(picture, "attack: PGD, linf", 1.0, 500, 0, "me", desk):
         news.append(status)
         assert result is None
         desk.stop("me")
@@ -320,7 +355,7 @@ def test_an_attack_is_cancelled_on_the_way():
 
 
 def test_a_mistake_in_the_work_is_told():
-    (*_, (status, result, _)) = image_tab.asked(pictures.offered(pictures.DIGITS)[0], "rotation", 1e9, 1, "me", Desk())
+    (*_, (status, result, _)) = image_tab.asked(pictures.offered(pictures.DIGITS)[0], "rotation", 1e9, 1, 0, "me", Desk())
     assert 'role="alert"' in status
     assert result is None
 

@@ -211,6 +211,27 @@ def test_a_hostile_upload_is_refused_on_the_page(page, tmp_path, name):
     page.locator("#result", has_text="truck").wait_for()
 
 
+def test_two_browsers_get_their_own_results(browser, server):
+    """Both ask at the same time, for other points of the plane and other images."""
+    with visit(browser, server) as one, visit(browser, server) as two:
+        pages, before = {one: (0.2, 0.2), two: (0.8, 0.8)}, text(one, "#verdict .said")
+        for page, (across, up) in pages.items():
+            whole = page.locator(".panel svg").last
+            side = whole.bounding_box()["width"]
+            whole.click(position={"x": across * side, "y": (1 - up) * side})
+        assert "Classifier: class 1" in changed(one, "#verdict .said", before)
+        assert "Classifier: class 2" in changed(two, "#verdict .said", before)
+        for page, name in ((one, "automobile, number 2"), (two, "ship, number 4")):
+            tab(page, "Images")
+            page.get_by_role("button", name=name).click()
+        for page, name in ((one, "automobile"), (two, "ship")):
+            page.locator("#result figcaption", has_text=name).wait_for()
+            page.get_by_role("button", name="Ask both").click()
+        for page, name in ((one, "automobile"), (two, "ship")):
+            page.locator("#status", has_text=f"The model alone answers {name}").wait_for(timeout=60_000)
+            assert page.locator("#card img").get_attribute("alt").endswith(name)
+
+
 def test_a_long_attack_shows_how_far_it_is_and_is_cancelled(page):
     tab(page, "Images")
     choose_shift(page, "attack on DRQ itself: Envelope")

@@ -56,7 +56,7 @@ def test_two_sessions_do_not_disturb_each_other(server, tmp_path):
     one, two = client(server), client(server)
     shown = {}
     for name, each, path in (("red", one, red), ("blue", two, blue)):
-        shown[name] = each.predict(handle_file(path), "Drawn here", "nothing", 0.5, api_name="/upload")
+        shown[name] = each.predict(handle_file(path), "Drawn here", "cifar10-small", "nothing", 0.5, api_name="/upload")
     again = one.predict("brightness", api_name="/shift"), two.predict("brightness", api_name="/shift")
     assert shown["red"][-2] != shown["blue"][-2]
     first = [picture(each[-2]) for each in again]
@@ -73,7 +73,9 @@ def test_cancelling_stops_only_ones_own_work(server):
     one, two = client(server), client(server)
     for each in (one, two):
         each.predict("attack on DRQ itself: Envelope", api_name="/shift")
-    jobs = [each.submit("attack on DRQ itself: Envelope", 1.0, steps, api_name="/ask") for each, steps in ((one, 500), (two, 2))]
+    jobs = [
+        each.submit("attack on DRQ itself: Envelope", 1.0, steps, 0, api_name="/ask") for each, steps in ((one, 500), (two, 2))
+    ]
     wait_for(lambda: any("knows DRQ" in str(each) for each in jobs[0].outputs()), 60)
     began = time.monotonic()
     one.predict(api_name="/cancel")
@@ -95,7 +97,7 @@ def wait_for(condition, seconds):
 def test_hostile_uploads_are_refused_and_the_server_lives(server, tmp_path, name):
     path = tmp_path / name
     path.write_bytes(uploads()[name])
-    answer = client(server).predict(handle_file(path), "Drawn here", "nothing", 0.5, api_name="/upload")
+    answer = client(server).predict(handle_file(path), "Drawn here", "cifar10-small", "nothing", 0.5, api_name="/upload")
     assert "upload must" in str(answer) or "path must" in str(answer)
     assert httpx.get(server[0]).status_code == 200
 
@@ -129,9 +131,16 @@ def asked(server, endpoint, data):
 )
 def test_a_file_of_the_server_cannot_be_named(server, path):
     given = {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "x.png"}
-    answer = asked(server, "upload", [given, "Drawn here", "nothing", 0.5])
+    answer = asked(server, "upload", [given, "Drawn here", "cifar10-small", "nothing", 0.5])
     assert "event: complete" not in answer
     assert "root:" not in answer
+
+
+@pytest.mark.parametrize("model", ["python:os:system", "file:/etc/passwd", "digits"])
+def test_a_model_that_is_not_offered_is_refused(server, model):
+    answer = asked(server, "model", [model, "nothing", 0.5])
+    assert "event: complete" not in answer
+    assert "not in the list of choices" in answer
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "runs/one/run.json", "../secret/run.json", "pyproject.toml"])

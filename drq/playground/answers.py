@@ -10,9 +10,13 @@ from torch import Tensor
 
 from drq.decision import Decision
 from drq.drq import DRQ
+from drq.errors import require
+from drq.plane import Plane
 from drq.playground.pictures import Picture, card, class_names, classifier
 from drq.playground.shifts import shifted
 from drq.playground.watching import Watch, Watched
+
+MOST_PIXELS = 24  # along a side of a slice: minutes for a network
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +28,8 @@ class Answers:
     confidence: Tensor  # (C,) of the model alone, in the changed image
     before: int  # answer of the model alone to the image as it was
     decision: Decision | None  # of DRQ; None where it was not asked
-    seconds: float  # that DRQ took
+    slice: Plane | None  # the regions around what it found; None where nobody asked, and where nothing was found
+    seconds: float  # that DRQ took for its answer
     names: tuple[str, ...]  # of the classes
 
     @property
@@ -35,15 +40,21 @@ class Answers:
 
 def preview(picture: Picture, name: str, strength: float) -> Answers:
     """What a shift that is no attack does to a picture, and what the model alone says: at once."""
-    return _answered(picture, name, strength, 1, Watch(), ask_drq=False)
+    return _answered(picture, name, strength, 1, Watch(), None)
 
 
-def answered(picture: Picture, name: str, strength: float, steps: int, watch: Watch) -> Answers:
-    """Change the picture, ask the model and DRQ; ``watch`` may end it at any pass."""
-    return _answered(picture, name, strength, steps, watch, ask_drq=True)
+def answered(picture: Picture, name: str, strength: float, steps: int, watch: Watch, pixels: int = 0) -> Answers:
+    """Change the picture, ask the model and DRQ; ``watch`` may end it at any pass.
+
+    ``pixels`` are the points along each side of a slice, all of which DRQ is asked about as well; 0 for no slice.
+    """
+    fits = pixels == 0 or 2 <= pixels <= MOST_PIXELS
+    require(fits, "slice", f"be 0, or lie between 2 and {MOST_PIXELS}", pixels, "move the slider")
+    return _answered(picture, name, strength, steps, watch, pixels)
 
 
-def _answered(picture: Picture, name: str, strength: float, steps: int, watch: Watch, ask_drq: bool) -> Answers:
+def _answered(picture: Picture, name: str, strength: float, steps: int, watch: Watch, pixels: int | None) -> Answers:
+    """All answers; those of the model alone where ``pixels`` is None."""
     model = classifier(picture.model)
     robust = DRQ(Watched(model, watch), keep_points=True, **card(picture.model).explored)
     x = picture.image[None]
@@ -53,9 +64,12 @@ def _answered(picture: Picture, name: str, strength: float, steps: int, watch: W
     changed = shifted(name, robust, card(picture.model), x, y, strength, steps, watch)
     with torch.no_grad():
         confidence = model(changed).softmax(1)[0]
-    decision, began = None, time.monotonic()
-    if ask_drq:
+    decision, plane, began, names = None, None, time.monotonic(), class_names(picture.model)
+    if pixels is not None:
         watch.begin("DRQ looks around the image", robust.most_passes(len(confidence)))
         decision = robust.decide(changed)
-    names = class_names(picture.model)
-    return Answers(picture, changed[0], confidence, before, decision, time.monotonic() - began, names)
+    seconds = time.monotonic() - began
+    if pixels and decision is not None and bool(decision.found):
+        watch.begin(f"DRQ looks around {pixels} x {pixels} images near it", pixels**2 * int(decision.passes))
+        plane = robust.slice(decision, pixels)
+    return Answers(picture, changed[0], confidence, before, decision, plane, seconds, names)

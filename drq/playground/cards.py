@@ -12,6 +12,7 @@ from drq.decision import Decision
 from drq.defences.defence import Quantified
 from drq.errors import InputError
 from drq.evaluation.reading import defence
+from drq.plane import Plane
 from drq.playground import markup
 from drq.playground.pictures import class_names, classifier
 
@@ -34,9 +35,9 @@ FACTS = {
 CLASSES = ("label", "prediction", "base_prediction")  # of these, those that name a class
 
 
-def card(decision: Decision, names: Sequence[str]) -> str:
+def card(decision: Decision, names: Sequence[str], plane: Plane | None = None) -> str:
     """Everything that DRQ measured for one input, as a picture."""
-    figure = plots.card(decision, names=names)
+    figure = plots.card(decision, plane, names=names)
     return markup.drawing(figure, f"Card of the decision of DRQ: {names[int(decision.label)]}")
 
 

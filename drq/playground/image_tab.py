@@ -7,13 +7,14 @@ from typing import Any
 
 from drq.errors import InputError
 from drq.playground import markup
-from drq.playground.answers import Answers, answered, preview
+from drq.playground.answers import MOST_PIXELS, Answers, answered, preview
 from drq.playground.cards import card
-from drq.playground.pictures import BYTES, Picture, offered, sources, uploaded
+from drq.playground.pictures import BYTES, Picture, classifiers, offered, seen_by, sources, uploaded
 from drq.playground.shifts import MOST_STEPS, NONE, SHIFTS, shift
 from drq.playground.watching import Desk, followed
 
 SHOWN = 5  # classes
+SLICE = "0 for none. DRQ is asked about every point, which takes minutes."
 ENDINGS = [".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm"]
 CHOSEN = """
 element.addEventListener('click', event => {
@@ -97,17 +98,17 @@ def told(found: Answers) -> str:
 
 
 def asked(
-    picture: Picture | None, name: str, strength: float, steps: float, owner: str, desk: Desk
+    picture: Picture | None, name: str, strength: float, steps: float, pixels: float, owner: str, desk: Desk
 ) -> Iterator[tuple[str, str | None, str | None]]:
     """Change the image and ask both, with news on the way: the status, then the result and the card; None leaves them be."""
     watch = desk.take(owner)
     chosen = picture or first()
 
     def work() -> tuple[str, str, str]:
-        found = answered(chosen, name, float(strength), int(steps), watch)
+        found = answered(chosen, name, float(strength), int(steps), watch, int(pixels))
         assert found.decision is not None
         watch.begin("Drawing", 1)
-        return told(found), result(found), card(found.decision, found.names)
+        return told(found), result(found), card(found.decision, found.names, found.slice)
 
     try:
         going = followed(work, watch)
@@ -132,9 +133,13 @@ def build(gr: Any, desk: Desk) -> None:
             source = gr.Radio([*sources()], value=sources()[0], label="Images")
             choice = gr.HTML(thumbnails(sources()[0], 0), js_on_load=CHOSEN, elem_id="choice")
             upload = gr.UploadButton(f"Upload an image (at most {BYTES // 2**20} MB)", file_types=ENDINGS, type="binary")
+            model = gr.Dropdown([*classifiers(sources()[0])], label="Model that looks at it", filterable=False, elem_id="looker")
             name = gr.Dropdown([*SHIFTS], value=NONE, label="What is done to it")
             strength = gr.Slider(0, 1, 0.5, step=0.1, label="strength", visible=False, elem_id="strength")
             steps = gr.Slider(1, MOST_STEPS, 40, step=1, label="Steps of the attack", visible=False, elem_id="steps")
+            pixels = gr.Slider(
+                0, MOST_PIXELS, 0, step=2, label="Slice in the card: points along a side", info=SLICE, elem_id="slice"
+            )
             with gr.Row():
                 ask = gr.Button("Ask both", variant="primary")
                 cancel = gr.Button("Cancel", interactive=False)
@@ -154,17 +159,28 @@ def build(gr: Any, desk: Desk) -> None:
         return markup.said(waits), result(seen), ""
 
     def turned(source: str, name: str, strength: float) -> tuple[Any, ...]:
-        picture = offered(source)[0]
-        return picture, thumbnails(source, 0), *looked(picture, name, strength)
+        picture, models = offered(source)[0], classifiers(source)
+        lookers = gr.update(choices=[*models], value=models[0])
+        return lookers, picture, thumbnails(source, 0), *looked(picture, name, strength)
 
-    def chosen(event: Any, source: str, name: str, strength: float) -> tuple[Any, ...]:
+    def chosen(event: Any, source: str, model: str, name: str, strength: float) -> tuple[Any, ...]:
         pictures = offered(source)
         number = max(0, min(int(event._data["number"]), len(pictures) - 1))
-        return pictures[number], thumbnails(source, number), *looked(pictures[number], name, strength)
+        return changed(pictures[number], model, thumbnails(source, number), name, strength)
 
-    def brought(data: bytes, source: str, name: str, strength: float) -> tuple[Any, ...]:
+    def switched(picture: Picture | None, model: str, name: str, strength: float) -> tuple[Any, ...]:
+        return changed(picture or first(), model, gr.skip(), name, strength)
+
+    def changed(picture: Picture, model: str, choice: Any, name: str, strength: float) -> tuple[Any, ...]:
         try:
-            picture = uploaded(data)
+            picture = seen_by(picture, model)
+        except InputError as error:
+            return gr.skip(), gr.skip(), markup.refused(str(error)), gr.skip(), gr.skip()
+        return picture, choice, *looked(picture, name, strength)
+
+    def brought(data: bytes, source: str, model: str, name: str, strength: float) -> tuple[Any, ...]:
+        try:
+            picture = uploaded(data, model)
         except InputError as error:
             return gr.skip(), gr.skip(), markup.refused(str(error)), gr.skip(), gr.skip()
         return picture, thumbnails(source, None), *looked(picture, name, strength)
@@ -176,8 +192,8 @@ def build(gr: Any, desk: Desk) -> None:
         slider = gr.update(value=how.start, label=how.unit, visible=name != NONE, **span)
         return slider, gr.update(visible=how.attack is not None), *looked(picture, name, how.start)
 
-    def run(picture: Picture | None, name: str, strength: float, steps: float, request: Any) -> Iterator[tuple[Any, ...]]:
-        for news in asked(picture, name, strength, steps, str(request.session_hash), desk):
+    def run(picture: Picture | None, name: str, strength: float, steps: float, pixels: float, request: Any) -> Iterator[Any]:
+        for news in asked(picture, name, strength, steps, pixels, str(request.session_hash), desk):
             yield *(gr.skip() if each is None else each for each in news), gr.update(interactive=news[1] is None)
         yield gr.skip(), gr.skip(), gr.skip(), gr.update(interactive=False)
 
@@ -188,11 +204,12 @@ def build(gr: Any, desk: Desk) -> None:
     run.__annotations__["request"] = stopped.__annotations__["request"] = gr.Request
     look = {"trigger_mode": "always_last", "show_progress": "hidden", "concurrency_limit": 2, "concurrency_id": "image"}
     news = [status, shown, drawn]
-    source.input(turned, [source, name, strength], [kept, choice, *news], api_name="source", **look)
-    choice.click(chosen, [source, name, strength], [kept, choice, *news], api_visibility="private", **look)
-    upload.upload(brought, [upload, source, name, strength], [kept, choice, *news], api_name="upload", **look)
+    source.input(turned, [source, name, strength], [model, kept, choice, *news], api_name="source", **look)
+    model.input(switched, [kept, model, name, strength], [kept, choice, *news], api_name="model", **look)
+    choice.click(chosen, [source, model, name, strength], [kept, choice, *news], api_visibility="private", **look)
+    upload.upload(brought, [upload, source, model, name, strength], [kept, choice, *news], api_name="upload", **look)
     name.input(fitted, [kept, name], [strength, steps, *news], api_name="shift", **look)
     strength.input(looked, [kept, name, strength], news, api_name="strength", **look)
     heavy = {"show_progress": "hidden", "concurrency_limit": 2, "concurrency_id": "search"}
-    ask.click(run, [kept, name, strength, steps], [*news, cancel], api_name="ask", **heavy)
+    ask.click(run, [kept, name, strength, steps, pixels], [*news, cancel], api_name="ask", **heavy)
     cancel.click(stopped, api_name="cancel", queue=False)

@@ -21,7 +21,7 @@ from drq.threats.spatial import warp
 from drq.threats.stronger import Envelope
 
 NONE = "nothing"
-RADII = "strength, in radii of its training"  # so that one slider suits every model
+RADII = "strength, in radii of its training (8/255 where there was none)"  # so that one slider suits every model
 MOST_STEPS = 500
 Attack = Callable[[DRQ, Card, Tensor, Tensor, float, int, Watch], Tensor]
 
@@ -66,9 +66,10 @@ def _noisy(x: Tensor, deviation: float) -> Tensor:
 
 
 def _radius(card: Card, x: Tensor, strength: float, norm: str) -> float:
-    """The strength as a radius in linf, or as that of the l2 ball of about the same volume."""
-    linf = strength * (card.radius or 8 / 255)
-    return linf if norm == "linf" else linf * math.sqrt(2 * x[0].numel() / (math.pi * math.e))
+    """The strength as a radius in this norm. Where the training was in the other one, balls have about the same volume."""
+    trained, radius = (card.norm, card.radius) if card.norm and card.radius else ("linf", 8 / 255)
+    wider = math.sqrt(2 * x[0].numel() / (math.pi * math.e))  # of an l2 ball, its radius over that of the cube
+    return strength * radius * {("linf", "l2"): wider, ("l2", "linf"): 1 / wider}.get((trained, norm), 1.0)
 
 
 def _attack(attack: Attack) -> Shift:
