@@ -17,6 +17,7 @@ from drq.minimum_norm import MinimumNorm, nearest
 from drq.models import load as load_model
 from drq.norms import L1, L2, Ball, Linf, Norm
 from drq.objectives import Objective, away_from, confident_elsewhere, dlr, favour, last_place, log_odds, margin, toward
+from drq.restoration import Restoration
 from drq.search import Found, Search
 from drq.smoothing import InnerAttack, Noise
 from drq.version import __version__
@@ -42,6 +43,7 @@ __all__ = [
     "Objective",
     "Random",
     "RayS",
+    "Restoration",
     "Run",
     "Search",
     "SingleLogit",

@@ -34,7 +34,7 @@ class Decision(Rows):
     stalled: Tensor  # (N,) steps whose gradient was zero, which moved nothing
     explored: Tensor | None = None  # (N, K, ...) explored points, NaN where not reached; with keep_points=True
     quantified: Tensor | None = None  # (N, K, ...) quantified points, NaN where not reached or not exact
-    x: Tensor | None = None  # (N, ...) the samples themselves; with keep_points=True
+    x: Tensor | None = None  # (N, ...) the samples, as they are behind a front; with keep_points=True
     norm: Norm | None = None  # in which they were searched; with keep_points=True
 
     def __len__(self) -> int:

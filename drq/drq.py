@@ -14,7 +14,7 @@ import copy
 import inspect
 import logging
 import math
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from typing import Any, Literal
 
@@ -72,6 +72,8 @@ class DRQ(Wrapper):
             takes half a minute longer, whatever its batch; calls that are differentiated do without.
         chunk: rows (sample times class) searched at once; None chooses by memory.
         keep_points: whether decisions carry the explored and quantified points.
+        front: what is made of x before all else, such as :class:`drq.Restoration`; balls are around what it returns, and bounds
+            are those of that. Attackers differentiate through it.
 
     >>> model = torch.nn.Linear(2, 3).eval()
     >>> robust = DRQ(model, norm="linf", radius=0.1)
@@ -97,6 +99,7 @@ class DRQ(Wrapper):
         compile: bool = False,
         chunk: int | None = None,
         keep_points: bool = False,
+        front: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__(model)
         require(callable(model), "model", "be callable", type(model).__name__, "pass a torch.nn.Module")
@@ -117,7 +120,8 @@ class DRQ(Wrapper):
         require(precision in PRECISIONS, "precision", f"be one of {names}", repr(precision), "'float32' is the default")
         require(isinstance(compile, bool), "compile", "be True or False", repr(compile), "False is the default")
         require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
-        self.radius, self.alpha = radius, alpha
+        require(front is None or callable(front), "front", "be None or callable", repr(front), "drq.Restoration() is one")
+        self.radius, self.alpha, self.front = radius, alpha, front
         self.explore, self.quantify = explore, quantify
         self.classes, self.bounds, self.explore_base = classes, bounds, explore_base
         self.frozen = None if frozen is None else torch.as_tensor(frozen)
@@ -129,7 +133,8 @@ class DRQ(Wrapper):
 
     def extra_repr(self) -> str:
         """The settings, as they show in the printed module."""
-        names = ("norm", "radius", "alpha", "explore", "quantify", "classes", "explore_base", "prune", "precision")
+        names = ["norm", "radius", "alpha", "explore", "quantify", "classes", "explore_base", "prune", "precision"]
+        names += ["front"] if self.front is not None else []
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     @property
@@ -166,6 +171,10 @@ class DRQ(Wrapper):
         eager = InPrecision(self.model, PRECISIONS[self.precision])
         return self._engine.compiled(eager) if self.compile_model else eager
 
+    def seen(self, x: Tensor) -> Tensor:
+        """What is searched in place of x: what the front returns, where there is one."""
+        return x if self.front is None else self.front(x)
+
     def ball(self, center: Tensor, radius: Tensor) -> Ball:
         """Balls in the space in which it searches."""
         return Ball(center, radius, self.norm, self.bounds, self.frozen)
@@ -189,6 +198,7 @@ class DRQ(Wrapper):
         """The answers all over a plane through x (1, ...), and what was done at x: all that :func:`drq.plots.plane` draws.
 
         The radius of the whole plane is that of x, calibrated once: calibrating at every point would cost more than all else.
+        Where there is a front, the plane lies behind it, through what it makes of x.
 
         Args:
             x: one sample.
@@ -200,7 +210,7 @@ class DRQ(Wrapper):
             pixels: points along each side of the grid; those that leave the input box are left out.
             everywhere: whether to calibrate at every point instead.
         """
-        return through(self, x, u, v, extent, pixels, everywhere)
+        return through(self.variant(front=None), self.seen(x), u, v, extent, pixels, everywhere)
 
     def slice(self, decision: Decision, pixels: int = 60) -> Plane:
         """The plane through a sample and the explored points of its winner and its runner-up, for :func:`drq.plots.card`.
@@ -213,7 +223,7 @@ class DRQ(Wrapper):
             decision: of one sample, with its points.
             pixels: points along each side of the grid. Each is decided on, with the radius of the sample.
         """
-        return sliced(self, decision, pixels)
+        return sliced(self.variant(front=None), decision, pixels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Log-robustness (N, C) of every class; its argmax is the label.
@@ -233,7 +243,7 @@ class DRQ(Wrapper):
     def _blocks(self, x: Tensor, points: bool) -> Generator[tuple[Setting, Block]]:
         """Check the batch, then search it block by block; ``points`` tells whether what was found is wanted itself."""
         dtype = PRECISIONS[self.precision]
-        x, setting = prepare(self.model, x, self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts)
+        x, setting = prepare(self.model, self.seen(x), self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts)
         fits = self.classes is None or self.classes <= setting.classes
         require(fits, "classes", f"be at most {setting.classes}, the model's classes", self.classes, "None searches all")
         radius = None if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)

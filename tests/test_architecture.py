@@ -24,6 +24,7 @@ LAYERS = [
     "auto_step",
     "black_box",
     "smoothing",
+    "restoration",
     "minimum_norm",
     "adapters",
     "inputs",

@@ -87,16 +87,16 @@ def _by_drq(defence: DRQ, x: Tensor, y: Tensor) -> Answers:
         radius=torch.where(decision.found, decision.radius, torch.nan),
         found=decision.found,
         candidates=decision.reached.sum(1),
-        way=_way(decision, x),
+        way=_way(decision),
     )
 
 
-def _way(decision: Decision, x: Tensor) -> Tensor | None:
+def _way(decision: Decision) -> Tensor | None:
     """From the sample to the quantified point of the answer; NaN where nothing was quantified, None without points."""
-    if decision.quantified is None:
+    if decision.quantified is None or decision.x is None:
         return None
     rank = (decision.classes == decision.label[:, None]).long().argmax(1)
-    return decision.quantified[torch.arange(len(x), device=x.device), rank] - x
+    return decision.quantified[torch.arange(len(rank), device=rank.device), rank] - decision.x
 
 
 def _by_other(defence: nn.Module, x: Tensor, model: nn.Module | None) -> Answers:

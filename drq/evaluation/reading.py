@@ -18,6 +18,7 @@ from drq.defences.defence import Custom, Defence, Quantified, Standard
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
 from drq.gradient import Gradient, Random
+from drq.restoration import Restoration
 from drq.smoothing import InnerAttack, Noise
 from drq.threats.catalogue import FAMILIES
 from drq.threats.corruptions import KINDS, Corruption
@@ -44,8 +45,9 @@ MAKERS: Mapping[str, Makers] = {
     "threat": THREATS,
     "search": {"Gradient": Gradient, "Random": Random, "AutoStep": AutoStep},
     "smooth": {"Noise": Noise, "InnerAttack": InnerAttack},
+    "front": {"Restoration": Restoration},
 }
-ROLES = {"explore": "search", "quantify": "search", "smooth": "smooth", "attack": "threat", "members": "threat"}
+ROLES = {"explore": "search", "quantify": "search", "smooth": "smooth", "attack": "threat", "members": "threat", "front": "front"}
 AIMS = {name: getattr(objectives, name) for name in ("away_from", "dlr", "margin", "last_place")}
 LEFT_OUT = {"model", "photographs", "frozen", "tell", "progress", "keep_points"}  # objects, paths, what no result depends on
 FRACTION = re.compile(r"\s*(\d+(\.\d*)?)\s*/\s*(\d+(\.\d*)?)\s*")
@@ -55,7 +57,7 @@ def made(role: str, given: Any, where: str, **defaults: Any) -> Any:
     """The object that a name, or a table with a name and settings, describes; an object stays itself.
 
     Args:
-        role: what it is for, under which the table has its name: "threat", "search" or "smooth".
+        role: what it is for, under which the table has its name: "threat", "search", "smooth" or "front".
         given: such as ``{search = "Random", samples = 20}``, or just ``"Random"``.
         where: in the spec, for errors.
         defaults: settings that hold unless others are given, where it has such settings.
