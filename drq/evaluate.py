@@ -16,7 +16,7 @@ import torch
 from drq.errors import InputError, MissingError
 from drq.evaluation.effort import effort
 from drq.evaluation.engines import Engine, Local, chosen_engine
-from drq.evaluation.plan import Shard, Task, shards, tasks
+from drq.evaluation.plan import Shard, Task, samples, shards, tasks
 from drq.evaluation.records import SCHEMA_VERSION
 from drq.evaluation.run import Run, Writer, now, writing
 from drq.evaluation.sources import Specified, as_source, as_spec
@@ -221,7 +221,7 @@ def about(spec: Spec, plan: list[Task], survey: Survey) -> dict[str, Any]:
                 "victim": task.trial.victim,
                 "defences": list(task.defences),
                 "images": survey.images.get(task.number),
-                "samples": min(task.limit or images, images) if (images := survey.images.get(task.number)) else None,
+                "samples": len(samples(task, images)) if (images := survey.images.get(task.number)) else None,
             }
             for task in plan
         ],

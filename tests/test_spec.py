@@ -350,14 +350,23 @@ def test_a_group_names_an_ensemble_by_its_table() -> None:
     assert len(tasks(made)) == 7 + 8
 
 
-@pytest.mark.parametrize(("images", "size", "limit"), [(10, 3, None), (10, 3, 7), (10, 10, None), (4, 100, 50), (1, 1, 1)])
-def test_shards_hold_every_sample_once(images: int, size: int, limit: int | None) -> None:
-    (task,) = tasks(Spec(**VALID | {"limit": limit}))
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize(("images", "size", "limit"), [(10, 3, None), (10, 3, 7), (10, 10, None), (4, 100, 50), (4, 1, 1)])
+def test_shards_hold_every_sample_once(images: int, size: int, limit: int | None, first: int) -> None:
+    (task,) = tasks(Spec(**VALID | {"limit": limit, "first": first}))
     parts = list(shards(task, images, size))
-    assert [each for part in parts for each in range(part.first, part.last)] == list(range(min(images, limit or images)))
+    asked = list(range(images))[first:][:limit]
+    assert [each for part in parts for each in range(part.first, part.last)] == asked
     assert max(map(len, parts)) <= size
     assert len({part.key for part in parts}) == len(parts)
     assert sorted(part.key for part in parts) == [part.key for part in parts]
+
+
+def test_the_first_sample_must_exist() -> None:
+    (task,) = tasks(Spec(**VALID | {"first": 4}))
+    with pytest.raises(drq.InputError, match="first must be below 4, the samples of "):
+        list(shards(task, 4, 2))
+    assert "first" not in Spec(**VALID).contents  # so that a spec keeps the hash that it had before there was such a key
 
 
 def test_the_contents_are_json_and_tell_specs_apart(every: Spec) -> None:
@@ -368,7 +377,7 @@ def test_the_contents_are_json_and_tell_specs_apart(every: Spec) -> None:
     same += [{**table, "threats": {"PGD": threats.PGD("linf", 0.1, 2, seed=1), "clean": Trial()}}]
     assert {Spec.of(each).hash for each in same} == {first.hash}
     changes = [
-        *({key: value} for key, value in {"seed": 2, "limit": 3, "shard": 5, "threads": 2, "keep_images": 1}.items()),
+        *({key: value} for key, value in {"seed": 2, "first": 1, "limit": 3, "shard": 5, "threads": 2, "keep_images": 1}.items()),
         *({"rounding": False}, {"precision": "bfloat16"}, {"victim": "defence"}, {"name": "other"}, {"data": ["gaussians"]}),
         *({"defences": {"standard": {}, "drq": {}}}, {"defences": {"other": {"defence": "standard"}}}),
         *({"threats": {"PGD": PGD | {"steps": 3}, "clean": None}}, {"threats": {"PGD": PGD}}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from drq.errors import InputError
+from drq.errors import InputError, require
 from drq.evaluation.spec import Spec, Trial
 
 
@@ -19,6 +19,7 @@ class Task:
     threat: str  # its key in the spec
     trial: Trial
     defences: tuple[str, ...]  # a single one where it is the victim itself
+    first: int
     limit: int | None
 
     @property
@@ -64,12 +65,20 @@ def tasks(spec: Spec) -> list[Task]:
                         asked.add((model, data, threat, each))
                     limit = trial.limit or group.limit or spec.limit
                     sides = [(each,) for each in defences] if trial.victim == "defence" else [defences]
-                    found += [Task(len(found) + n, model, data, threat, trial, each, limit) for n, each in enumerate(sides)]
+                    found += [
+                        Task(len(found) + n, model, data, threat, trial, each, spec.first, limit) for n, each in enumerate(sides)
+                    ]
     return found
 
 
+def samples(task: Task, images: int) -> range:
+    """The samples of the task, from its first on: as many as the data has, or the limit."""
+    require(task.first < max(images, 1), "first", f"be below {images}, the samples of {task.data}", task.first, "lower it")
+    return range(task.first, min(images, task.first + (task.limit or images)))
+
+
 def shards(task: Task, images: int, size: int) -> Iterator[Shard]:
-    """The task in shards, of as many samples as the data has, or the limit."""
-    last = min(images, task.limit or images)
-    for first in range(0, last, size):
-        yield Shard(task, first, min(first + size, last))
+    """The task in shards."""
+    asked = samples(task, images)
+    for first in asked[::size]:
+        yield Shard(task, first, min(first + size, asked.stop))

@@ -71,7 +71,8 @@ class Spec:
         name: of the run; that of the file by default.
         title: for people.
         seed: of every threat in a table that does not say its own.
-        limit: of samples of every data set, its first; None for all.
+        first: sample of every data set; those before it are left out.
+        limit: of samples of every data set, from the first on; None for all.
         victim: whom threats look at, unless they say.
         precision: in which models run.
         quick: whether DRQ runs on a GPU compiled and in float16, with near ties in float32; elsewhere it changes nothing.
@@ -95,6 +96,7 @@ class Spec:
     name: str = "run"
     title: str = ""
     seed: int = 0
+    first: int = 0
     limit: int | None = None
     victim: str = "base"
     precision: str = "float32"
@@ -132,7 +134,7 @@ class Spec:
             value = getattr(self, key)
             remedy = nearest(str(value), known, f"{known[0]} is the default")
             require(value in known, key, f"be one of {', '.join(known)}", repr(value), remedy)
-        for key, least in {"seed": 0, "shard": 1, "threads": 1, "limit": 1, "keep_images": 0}.items():
+        for key, least in {"seed": 0, "first": 0, "shard": 1, "threads": 1, "limit": 1, "keep_images": 0}.items():
             _check_count(key, getattr(self, key), least, optional=key == "limit", truth=key == "keep_images")
         for key in ("name", "title", "device"):
             require(isinstance(getattr(self, key), str), key, "be text", repr(getattr(self, key)), "put it in quotes")
@@ -220,6 +222,8 @@ class Spec:
     def contents(self) -> dict[str, Any]:
         """All that records depend on, made of what JSON knows."""
         simple = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in NOT_RESULTS and each.init}
+        if not self.first:  # specs are known by their contents, also those that were run before they could leave out samples
+            del simple["first"]
         made = {
             "threats": {
                 name: vars(trial) | {"threat": trial.threat.record if trial.threat else "clean"}

@@ -127,7 +127,7 @@ class Provision:
         models = {name: Handed(each) for name, each in spec.given_models.items()}
         data = {name: Handed(each) for name, each in spec.given_data.items()}
         limits = [task.limit for task in tasks(spec)]
-        most = None if None in limits else max(each for each in limits if each is not None)
+        most = None if None in limits else spec.first + max(each for each in limits if each is not None)
         how = (spec.seed, spec.precision, spec.quick, device, spec.threads, spec.rounding, every, most)
         return cls(spec.name, spec.hash, *how, spec.defences, models, data)
 
