@@ -191,12 +191,14 @@ class Predictor:
             decision=decision if self.robust.keep_points else None,
         )
 
-    def explain(self, found: Prediction, path: Path) -> None:
-        """Draw the card of an answer to a file; see :func:`drq.plots.card`."""
+    def explain(self, found: Prediction, path: Path, pixels: int | None = None) -> None:
+        """Draw the card of an answer to a file, with a slice of so many points along a side; see :func:`drq.plots.card`."""
         from drq import plots
 
         assert found.decision is not None
-        figure = plots.card(found.decision, names=self.card.classes)
+        sliced = pixels is not None and bool(found.decision.found)  # without a radius there is nothing to go through
+        plane = self.robust.slice(found.decision, pixels) if sliced and pixels else None
+        figure = plots.card(found.decision, plane, names=self.card.classes)
         with in_one_piece(path) as file:
             figure.savefig(file, format=path.suffix[1:].lower(), dpi=200)
 

@@ -402,6 +402,21 @@ def test_the_command_draws_a_card(command, photos, tmp_path, ending):
             assert picture.width == round(200 * cards.WIDTH)
 
 
+def test_the_command_draws_a_slice(command, photos, tmp_path, monkeypatch):
+    asked = []
+    real = drq.DRQ.slice
+    monkeypatch.setattr(drq.DRQ, "slice", lambda self, decision, pixels: asked.append(pixels) or real(self, decision, pixels))
+    paths = [tmp_path / "plain.png", tmp_path / "sliced.png"]
+    assert command(photos[0], "--explain", str(paths[0]))[0] == 0
+    assert command(photos[0], "--explain", str(paths[1]), "--slice", "5")[0] == 0
+    assert asked == [5]
+    assert paths[0].read_bytes() != paths[1].read_bytes()
+    for wrong in (["--slice", "5"], ["--slice", "1", "--explain", str(paths[0])]):
+        status, _, errors = command(photos[0], *wrong)
+        assert status == 2
+        assert "--slice must be at least 2, beside --explain" in errors
+
+
 def test_the_command_numbers_cards_of_several_pictures(command, photos, tmp_path):
     broken = tmp_path / "broken.png"
     broken.write_text("no picture")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import webbrowser
 from pathlib import Path
 from threading import Event
@@ -31,9 +32,11 @@ def play(
     Nothing leaves this machine, and without --host nobody else reaches the page. There is no password: whoever reaches it
     can use it, and read the runs below FOLDER. Ctrl-C ends it.
     """
+    require(port is None or 0 < port < 65536, "--port", "lie between 1 and 65535", port, "leave it out for one that is free")
     from drq.playground.page import served
 
-    require(port is None or 0 < port < 65536, "--port", "lie between 1 and 65535", port, "leave it out for one that is free")
+    if sys.stderr.isatty():
+        typer.echo("Starting the playground ...", err=True)  # its libraries take some seconds to load
     with served(Path(folder), host, port) as address:
         typer.echo(f"The playground is at {address} until Ctrl-C.")
         if browser:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         "drq predict one.png two.png --csv -",
         "drq predict photo.jpg --norm l2 --radius 0.5 --json",
         "drq predict photo.jpg --explain card.png",
+        "drq predict photo.jpg --explain card.png --slice 40 --device cuda",
     )
 )
 def predict(
@@ -47,6 +48,9 @@ def predict(
     explain: Annotated[
         str | None, typer.Option(metavar="FILE", help="Draw why to a PNG, PDF or SVG; numbered for several.")
     ] = None,
+    pixels: Annotated[
+        int | None, typer.Option("--slice", metavar="N", help="N x N regions around it in the card: as many more answers.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
@@ -65,6 +69,8 @@ def predict(
     require(0 <= abstain_below <= 1, "--abstain-below", "lie between 0 and 1", abstain_below, remedy)
     rule, remedy = "name a file beside --json", "standard output has room for one of them"
     require(not (as_json and csv == "-"), "--csv", rule, "-", remedy)
+    drawable = pixels is None or (explain is not None and pixels >= 2)
+    require(drawable, "--slice", "be at least 2, beside --explain", pixels, "20 show where regions are, 60 their shape")
     found, counts, pictures = [], Counter[str](), listed(paths)
     cards = card_files(explain, len(pictures))
     with terminal.sheet(csv) as put_row:
@@ -84,7 +90,7 @@ def predict(
                 elif show:
                     show(answer, abstain_below)
                 if cards and not isinstance(answer, Refusal):
-                    _explain(predictor, answer, cards[place], facts, aloud=show is not None)
+                    _explain(predictor, answer, cards[place], pixels, facts, aloud=show is not None)
     if as_json:
         typer.echo(json.dumps(found, indent=2, allow_nan=False))
     elif csv != "-":
@@ -92,12 +98,14 @@ def predict(
     return MISTAKE if counts["error"] else 0
 
 
-def _explain(predictor: Predictor, answer: Prediction, path: Path, facts: dict[str, Any], aloud: bool) -> None:
+def _explain(
+    predictor: Predictor, answer: Prediction, path: Path, pixels: int | None, facts: dict[str, Any], aloud: bool
+) -> None:
     """Draw the card of an answer, and name its file where answers are shown."""
     from drq import terminal
 
     try:
-        predictor.explain(answer, path)
+        predictor.explain(answer, path, pixels)
     except OSError as error:
         remedy = "name a file that can be written"
         raise InputError(f"--explain must {remedy}, got {str(path)!r} ({error.strerror}): choose another folder") from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from drq.errors import InputError
 from drq.playground import markup
 from drq.playground.answers import MOST_PIXELS, Answers, answered, preview
@@ -43,7 +45,7 @@ def first() -> Picture:
 def result(found: Answers) -> str:
     """The image before and after, both answers side by side, and the likeliest classes."""
     was = f"as it was: {markup.text(found.names[found.before])}, says the model"
-    became = "as the model sees it now" if found.image is not found.picture.image else "unchanged"
+    became = "unchanged" if torch.equal(found.image, found.picture.image) else "as the model sees it now"
     figures = (
         f'<figure><figcaption>{caption}</figcaption><img src="{markup.picture(image)}" alt="{alt}"></figure>'
         for caption, image, alt in ((was, found.picture.image, "the image"), (became, found.image, "the changed image"))
