@@ -25,7 +25,7 @@ class Restoration:
 
     Args:
         detail: standard deviation of what a 3 x 3 blur takes away, relative to that of the picture. It depends on the size of
-            pictures: :meth:`like` measures it.
+            pictures: :meth:`like` measures it. None leaves detail as it is.
 
     >>> dull = torch.rand(1, 3, 32, 32) / 4 + 0.5
     >>> clear = Restoration()(dull)
@@ -33,12 +33,12 @@ class Restoration:
     True
     """
 
-    detail: float = 0.25
+    detail: float | None = 0.25
 
     def __post_init__(self) -> None:
-        number = isinstance(self.detail, int | float) and 0 < self.detail < math.inf
+        number = self.detail is None or (isinstance(self.detail, int | float) and 0 < self.detail < math.inf)
         remedy = "0.25 suits 32 x 32 pixels; Restoration.like measures it"
-        require(number, "detail", "be a number above 0", repr(self.detail), remedy)
+        require(number, "detail", "be None or a number above 0", repr(self.detail), remedy)
 
     @classmethod
     def like(cls, x: Tensor) -> Restoration:
@@ -49,6 +49,8 @@ class Restoration:
     def __call__(self, x: Tensor) -> Tensor:
         """The pictures (N, C, H, W) in [0, 1], restored."""
         clear = _stretched(_checked(x))
+        if self.detail is None:
+            return clear
         scale = (self.detail / _share(clear).clamp(min=LEAST)).clamp(max=MOST)
         return (clear + (scale - 1) * (clear - _blurred(clear))).clamp(0, 1)
 
