@@ -157,7 +157,7 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
     _check_mode(model)
     row = x[:1] if len(x) else x.new_zeros(1, *x.shape[1:])
     layout = _layout(model, row)
-    row = row.contiguous(memory_format=layout).detach().requires_grad_()
+    row = row.detach().clone(memory_format=layout).requires_grad_()  # a view would store the whole batch
     with torch.enable_grad(), _stored(model) as stored:
         try:
             logits = model(row)

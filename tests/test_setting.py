@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import drq
+from drq.setting import prepare
 
 
 class Counted(nn.Module):
@@ -74,3 +75,10 @@ print(faults(new), faults(taken))
     if not new:
         pytest.skip("this system counts no page faults")
     assert kept < new / 10
+
+
+def test_what_one_row_stores_does_not_depend_on_its_batch():
+    """Else the first batch of a model, if it was large, would make all later ones be searched in small pieces."""
+    model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 2)).eval()
+    one, many = (prepare(model, torch.rand(count, 2), drq.L2(), (0.0, 1.0), None)[1] for count in (1, 50_000))
+    assert (one.chunk, one.at_once) == (many.chunk, many.at_once)
