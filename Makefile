@@ -81,3 +81,4 @@ benchmarks: $(READY)
 	$(BIN)/python benchmarks/near_ties.py
 	$(BIN)/python benchmarks/gpu_time.py
 	$(BIN)/python benchmarks/step_rules.py
+	$(BIN)/python benchmarks/plane_time.py

@@ -238,7 +238,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pass_rates": pass_rates,
     "imagenet_c": imagenet_c,
     "columns": columns,
-    **{name.replace("-", "_"): partial(script, name) for name in ("step-rules", "near-ties", "gpu-time")},
+    **{name.replace("-", "_"): partial(script, name) for name in ("step-rules", "near-ties", "gpu-time", "plane-time")},
     **{f"bench_{key}_{part}": partial(bench, name, part) for key, name in BENCHES.items() for part in BENCH_PARTS},
 }
 
