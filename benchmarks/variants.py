@@ -2,7 +2,7 @@
 
 ``python benchmarks/variants.py record cifar10-linf --first 0 --count 500 --out seen.npz`` keeps log-odds of all classes at the
 input, at the explored and at the quantified points, for clean, corrupted, turned, moved and attacked images, behind several
-fronts; a GPU takes two minutes. ``python benchmarks/variants.py try seen.npz --out results/improve/tried.json`` asks every rule,
+fronts; a GPU takes two minutes. ``python benchmarks/variants.py try seen.npz --out results/paper/tried.json`` asks every rule,
 prints the best, and keeps all: what was tried, and what it gave. Rules are chosen on the images below 5000 and ``cifar10-linf``
 alone; ``drq reproduce improve`` reports on others.
 """
@@ -69,7 +69,7 @@ FEATURES = {
     "behind stage 3": ("layer3", 0.3),
     "behind stage 2": ("layer2", 0.3),
 }  # of PreActResNet, radius by the features' length
-SHIFTS = [*KINDS, "rotations", "translations"]
+SHIFTS = [*KINDS, "rotation", "translation"]
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the log-odds at the input, beside those of a search
 
 
@@ -79,8 +79,8 @@ def conditions(model: nn.Module, index: Tensor, device: str) -> Iterator[tuple[s
     yield "clean", x, y
     for kind in KINDS:
         yield kind, drq.load_data(f"cifar10-c/{kind}/5").batch(index.tolist())[0].to(device), y
-    yield "rotations", threats.RotationTranslation(20, worst_of=15)(model, x, y, index=index), y
-    yield "translations", threats.Translation(grid=2, padding="border")(model, x, y, index=index), y
+    yield "rotation", threats.Rotation(20)(model, x, y, index=index), y
+    yield "translation", threats.Translation()(model, x, y, index=index), y
     yield "PGD", threats.PGD("linf", 8 / 255, steps=100)(model, x, y, index=index), y
 
 
@@ -276,7 +276,7 @@ def _together(kept: Kept) -> Iterator[Rule]:
 def attempt(path: Path, most: int, out: Path | None) -> None:
     """Print the rules that are right most often over all shifts but attacks, beside the paper's; keep all."""
     kept = Kept(path)
-    shown = {"clean": ["clean"], "corrupted": [*KINDS], "turned": ["rotations"], "moved": ["translations"], "PGD": ["PGD"]}
+    shown = {"clean": ["clean"], "corrupted": [*KINDS], "turned": ["rotation"], "moved": ["translation"], "PGD": ["PGD"]}
     shifts = [kept.conditions.index(each) for each in SHIFTS]
     paper = 100 * (kept[f"none: {PAPER}"][2].argmax(2) == kept.labels)
     rows: list[dict[str, Any]] = []

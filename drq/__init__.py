@@ -1,7 +1,7 @@
 """Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time."""
 
-from drq import data, defences, models, threats
-from drq.adapters import FirstOutput, SingleLogit, Subset
+from drq import data, defences, models, presets, threats
+from drq.adapters import Behind, FirstOutput, SingleLogit, Subset
 from drq.auto_step import AutoStep
 from drq.black_box import RayS, Square
 from drq.calibration import Calibrated, calibrate
@@ -17,6 +17,7 @@ from drq.minimum_norm import MinimumNorm, nearest
 from drq.models import load as load_model
 from drq.norms import L1, L2, Ball, Linf, Norm
 from drq.objectives import Objective, away_from, confident_elsewhere, dlr, favour, last_place, log_odds, margin, toward
+from drq.presets import preset
 from drq.restoration import Restoration
 from drq.search import Found, Search
 from drq.smoothing import InnerAttack, Noise
@@ -28,6 +29,7 @@ __all__ = [
     "L2",
     "AutoStep",
     "Ball",
+    "Behind",
     "Calibrated",
     "Decision",
     "FirstOutput",
@@ -67,6 +69,8 @@ __all__ = [
     "margin",
     "models",
     "nearest",
+    "preset",
+    "presets",
     "threats",
     "toward",
 ]

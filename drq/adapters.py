@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -75,6 +75,22 @@ class Subset(Wrapper):
         rule = f"have logits up to {max(self.columns)}"
         require(max(self.columns) < logits.shape[1], "model", rule, f"{logits.shape[1]} of them", "it is of other data")
         return logits[:, self.columns]
+
+
+class Behind(Wrapper):
+    """A model that sees what a front makes of its input, such as :class:`drq.Restoration`.
+
+    >>> Behind(lambda x: x / 2, lambda x: x + 1)(torch.tensor([4.0]))
+    tensor([3.])
+    """
+
+    def __init__(self, front: Callable[[Tensor], Tensor], model: nn.Module | Model) -> None:
+        super().__init__(model)
+        require(callable(front), "front", "be callable", repr(front), "drq.Restoration() is one")
+        self.front = front
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(self.front(x))
 
 
 class InPrecision(Wrapper):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 MODELS = (
-    *("digits", "gaussians-svm", "cifar10-small", "cifar10-linf", "cifar10-l2", "cifar10-augment", "cifar10-plain"),
+    *("digits", "gaussians-svm", "cifar10-small", "cifar10-linf", "cifar10-linf-seed1", "cifar10-l2", "cifar10-augment"),
+    "cifar10-plain",
     *("robustbench:cifar10/Linf/Wong2020Fast", "robustbench:cifar10/Linf/Gowal2020Uncovering_28_10_extra"),
     *("robustbench:cifar10/L2/Rice2020Overfitting", "robustbench:cifar10/corruptions/Hendrycks2020AugMix_WRN"),
     *("robustbench:cifar100/Linf/Rice2020Overfitting", "robustbench:imagenet/Linf/Wong2020Fast"),
@@ -20,6 +21,7 @@ CORRUPTIONS = (
     *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
 NORMS = ("linf", "l2", "l1")
+PRESETS = ("paper", "fast", "shift")
 DEVICES = ("cpu", "cuda")
 BENCH_PARTS = ("speed", "agreement", "classes", "batch", "size", "attacks", "imagenet")
 SPLITS = ("test", "train", "val")

@@ -21,6 +21,7 @@ from drq.errors import InputError, imported, require
 from drq.files import in_one_piece
 from drq.models.catalogue import load
 from drq.models.classifier import Card
+from drq.presets import preset as named
 
 BATCH = 32  # pictures decided at once on a GPU, which one alone leaves idle; on a CPU it gains little and delays what is shown
 
@@ -87,6 +88,7 @@ class Predictor:
             radius calibrated for each picture.
         classes: see :class:`drq.DRQ`.
         device: where to run.
+        preset: settings of DRQ by name, see :data:`drq.presets.PRESETS`.
         keep_points: whether answers can be explained.
         options: of the loader.
     """
@@ -99,8 +101,10 @@ class Predictor:
         classes: int | None = None,
         device: str = "cpu",
         keep_points: bool = False,
+        preset: str = "paper",
         **options: Any,
     ) -> None:
+        settings = named(preset)
         several = classes is None or classes >= 2
         require(several, "classes", "be at least 2", classes, "one class alone has no margin to trust it by")
         model = load(name, **options)
@@ -110,7 +114,7 @@ class Predictor:
         require(seen, "model", "say what pictures it takes", f"{name}, which does not", remedy)
         assert isinstance(card, Card)
         self.card, self.model = card, _moved(model, device)
-        self.robust = DRQ(self.model, classes=classes, keep_points=keep_points, **card.region(norm, radius))
+        self.robust = DRQ(self.model, classes=classes, keep_points=keep_points, **card.region(norm, radius), **settings)
         self.device = device
 
     def __call__(self, path: str | Path) -> Prediction:
@@ -174,13 +178,14 @@ class Predictor:
         names = self.card.classes or [f"class {number}" for number in range(len(confidence))]
         rule = f"have a name for each of {len(confidence)} classes"
         require(len(names) == len(confidence), "model", rule, f"{len(names)} names", "correct its card")
+        standard = confidence.index(max(confidence))  # of the model itself, without a front
         columns = zip(names, confidence, _robustness(decision), decision.exact[0].tolist(), strict=True)
         return Prediction(
             picture=path,
             model=self.card.name,
             answer=names[int(decision.label)],
-            standard=names[int(decision.base_label)],
-            changed=bool(decision.label != decision.base_label),
+            standard=names[standard],
+            changed=int(decision.label) != standard,
             robustness=float(decision.robustness[0, decision.label]),
             margin=float(decision.margin),
             radius=float(decision.radius) if decision.found else None,

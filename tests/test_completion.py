@@ -68,6 +68,7 @@ def test_names_are_those_that_there_are():
     assert list(completion.MODELS) == ours
     patterns = [entry.name for entry in drq.data.list()]
     assert list(completion.DATA) == [each.partition("KIND")[0].partition("NAME")[0] for each in patterns]
+    assert list(completion.PRESETS) == list(drq.presets.PRESETS)
     assert list(completion.CORRUPTIONS) == list(drq.threats.corruptions.KINDS)
 
 

@@ -37,19 +37,19 @@ def attacked(defended: int, static: int) -> pl.DataFrame:
 
 def page(folder, **frames):
     for name, frame in frames.items():
-        keeping.keep(run(folder / f"run-{name}", frame, name), folder)
+        keeping.keep(run(folder / f"run-{name}", frame, name.replace("_", "-")), folder)
     return peers.page(folder)
 
 
 def test_an_empty_page_says_what_to_run(tmp_path):
     text = peers.page(tmp_path)
     assert "Not run yet: `drq reproduce peers --keep results/paper`." in text
-    assert "Not run yet: `drq reproduce redteam --keep results/paper`." in text
+    assert "Not run yet: `drq reproduce redteam-linf --keep results/paper`." in text
 
 
 def test_the_overview_has_every_place_and_cost(tmp_path):
     right = {"standard": 100, "DRQ linf": 120, "Hedge": 110, "TENT": 90}
-    text = page(tmp_path, peers=answers(right), redteam=attacked(60, 80))
+    text = page(tmp_path, peers=answers(right), redteam_linf=attacked(60, 80))
     assert "| standard | 50.00 | 50.00 | 50.00 | 50.00 | 50.00 | 50.00 | 40.00 | 1 | 0.10 |  |" in text
     assert "| DRQ linf | 60.00 | 60.00 | 60.00 | 60.00 | 60.00 | 60.00 | 30.00 | 290 | " in text
     assert "| Hedge | 55.00 | 55.00 | 55.00 | 55.00 | 55.00 | 55.00 |  | 21 | " in text
@@ -71,7 +71,7 @@ def test_a_cheaper_peer_that_is_better_is_named(tmp_path):
     ("defended", "static", "verdict"), [(120, 80, "survives"), (82, 80, "vanishes"), (60, 80, "worse than none")]
 )
 def test_verdicts(tmp_path, defended, static, verdict):
-    text = page(tmp_path, redteam=attacked(defended, static))
+    text = page(tmp_path, redteam_linf=attacked(defended, static))
     (line,) = [each for each in text.splitlines() if each.startswith(f"| {MODEL} | DRQ linf |")]
     assert f"| {100 * static / IMAGES:.2f} | {100 * defended / IMAGES:.2f} |" in line
     assert line.endswith(f"| {verdict} | 200 | 280 |")
@@ -82,7 +82,7 @@ def test_other_attacks_have_no_verdict_of_their_own(tmp_path):
     frame = attacked(120, 80)
     few = frame.filter(pl.col("threat") == "red team", pl.col("index") >= 110, pl.col("index") < 130)
     frame = pl.concat([frame, few.with_columns(threat=pl.lit("decisions"), suite=pl.lit("decisions"), prediction="label")])
-    text = page(tmp_path, redteam=frame)
+    text = page(tmp_path, redteam_linf=frame)
     assert f"| {MODEL} | DRQ linf | decisions | 100.00 | 50.00 | 20 |" in text
     assert text.count("survives |") == 1
 
@@ -101,4 +101,4 @@ def test_margins_are_compared_shift_by_shift(tmp_path):
 def test_it_is_written_beside_the_ledger_with_its_picture(tmp_path):
     page(tmp_path / "kept", table6=records(100, [MODEL], threats={"clean": "clean"}))
     names = [path.name for path in ledger.write(tmp_path / "kept", tmp_path / "ledger.md")]
-    assert names == ["ledger.md", "peers.md", "risk-coverage.svg"]
+    assert names == ["ledger.md", "peers.md", "presets.md", "risk-coverage.svg"]

@@ -14,7 +14,7 @@ from drq.cli import main
 from drq.evaluation.published import experiments, published
 from drq.evaluation.records import COLUMNS, DETAILS
 from drq.evaluation.run import Run
-from drq.reproduction import catalogue, cells, keeping, ledger, peers
+from drq.reproduction import catalogue, cells, improvements, keeping, ledger, peers
 from drq.reproduction.claims import claims
 from drq.threats.corruptions.constants import KINDS
 
@@ -186,8 +186,9 @@ def test_names_lead_to_experiments():
 def test_the_ledger_has_every_entry(tmp_path):
     folder = tmp_path / "kept"
     empty = ledger.ledger(folder)
+    beyond = peers.page(folder) + improvements.page(folder)
     for entry in catalogue.entries().values():
-        assert f"`drq reproduce {entry.name}" in (peers.page(folder) if entry.kind == "beyond" else empty), entry.name
+        assert f"`drq reproduce {entry.name}" in (beyond if entry.kind == "beyond" else empty), entry.name
     assert all(gap.ours in empty for gap in catalogue.gaps())
     assert "| cells that were run; two models may stand in for one | 0 |" in empty
     keeping.keep(run(tmp_path / "run", attacked(20, 100), "table4"), folder)

@@ -44,6 +44,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file to write instead of the one that drq.load_model reads")
     given = parser.parse_args()
     recipe, name = replace(RECIPES[given.name], seed=given.seed), f"cifar10-{given.name}"
+    if given.seed:  # it takes no other's place
+        name += f"-seed{given.seed}"
     out = place(name)
     if given.epochs is not None:  # a trial takes no model's place
         recipe, out = replace(recipe, epochs=given.epochs), place(f"{name}-trial")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drq.commands.app import MISTAKE, AsJson, Quiet, app, examples, say
-from drq.completion import DEVICES, MODELS, NORMS, offered
+from drq.completion import DEVICES, MODELS, NORMS, PRESETS, offered
 from drq.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
         "drq predict photo.jpg",
         "drq predict photo.jpg --model torchvision:resnet50 --classes 5 --download",
         "drq predict holidays/ --abstain-below 0.2 --csv answers.csv",
-        "drq predict one.png two.png --csv -",
         "drq predict photo.jpg --norm l2 --radius 0.5 --json",
-        "drq predict photo.jpg --explain card.png",
         "drq predict photo.jpg --explain card.png --slice 40 --device cuda",
     )
 )
@@ -39,8 +37,9 @@ def predict(
         str | None,
         typer.Option(help="linf, l2 or l1; by default that of the model's training, else l2.", autocompletion=offered(NORMS)),
     ] = None,
-    radius: Annotated[float | None, typer.Option(help="By default twice that of the training, else calibrated.")] = None,
+    radius: Annotated[float | None, typer.Option(help="Twice that of the training, else calibrated.")] = None,
     classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest: not safe under attack.")] = None,
+    preset: Annotated[str, typer.Option(help="paper, fast or shift.", autocompletion=offered(PRESETS))] = "paper",
     abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,
     device: Annotated[str, typer.Option(help="Such as cpu or cuda.", autocompletion=offered(DEVICES))] = "cpu",
     download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,
@@ -49,7 +48,7 @@ def predict(
         str | None, typer.Option(metavar="FILE", help="Draw why to a PNG, PDF or SVG; numbered for several.")
     ] = None,
     pixels: Annotated[
-        int | None, typer.Option("--slice", metavar="N", help="N x N regions around it in the card: as many more answers.")
+        int | None, typer.Option("--slice", metavar="N", help="N x N regions in the card: as many more answers.")
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -76,7 +75,7 @@ def predict(
     with terminal.sheet(csv) as put_row:
         with redirect_stdout(sys.stderr):  # libraries that load models may print
             options = {"download": True} if download else {}
-            predictor = Predictor(model, norm, radius, classes, device, keep_points=bool(cards), **options)
+            predictor = Predictor(model, norm, radius, classes, device, bool(cards), preset, **options)
         show = terminal.answers(pictures) if csv is None and not as_json else None
         with terminal.progress(quiet or (csv == "-" and sys.stdout.isatty())) as track:
             for place, answer in enumerate(predictor.stream(track(pictures, "pictures"))):

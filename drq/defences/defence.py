@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
+from drq.adapters import Behind
 from drq.drq import DRQ
 from drq.errors import require
 from drq.models.classifier import Card
@@ -31,16 +32,22 @@ class Defence(ABC):
 
 @dataclass(frozen=True)
 class Standard(Defence):
-    """No defence: the model itself."""
+    """No defence: the model itself.
+
+    Args:
+        front: what the model sees its input through, such as :class:`drq.Restoration`; None for nothing.
+    """
+
+    front: Callable[[Tensor], Tensor] | None = None
 
     def around(self, model: nn.Module) -> nn.Module:
         """The model."""
-        return model
+        return model if self.front is None else Behind(self.front, model)
 
     @property
     def record(self) -> dict[str, Any]:
-        """It has no settings."""
-        return {"defence": "standard"}
+        """Its name, and its front where it has one."""
+        return {"defence": "standard"} | ({} if self.front is None else {"front": plain(self.front)})
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from drq.defences.defence import Custom, Defence, Quantified, Standard
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
 from drq.gradient import Gradient, Random
+from drq.presets import preset
 from drq.restoration import Restoration
 from drq.smoothing import InnerAttack, Noise
 from drq.threats.catalogue import FAMILIES
@@ -171,8 +172,7 @@ def defence(name: str, given: Any, where: str) -> Defence:
     if str(kind).startswith("python:"):
         return Custom(str(kind).removeprefix("python:"), {key: number(value) for key, value in table.items()})
     if kind == "standard":
-        _settings(table, [], where)
-        return Standard()
+        return called(Standard, _settings(table, _known(Standard), where), where)  # type: ignore[no-any-return]
     if kind == "drq":
         return called(Quantified, {"settings": _drq_settings(table, where)}, where)  # type: ignore[no-any-return]
     if kind in PEERS:
@@ -183,10 +183,12 @@ def defence(name: str, given: Any, where: str) -> Defence:
 
 
 def _drq_settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    settings = _settings({key: value for key, value in table.items() if key != "radius"}, _known(DRQ), where)
+    apart = {"preset": table.get("preset", "paper"), "radius": table.get("radius")}
+    named: dict[str, Any] = called(preset, {"name": apart["preset"]}, where)
+    settings = named | _settings({key: value for key, value in table.items() if key not in apart}, [*_known(DRQ), *apart], where)
     if settings.get("bounds") == "none":  # TOML has no word for nothing
         settings["bounds"] = None
-    radius = table.get("radius")
+    radius = apart["radius"]
     if isinstance(radius, Mapping):
         radius = called(Calibrated, _settings(radius, _known(Calibrated), f"{where}.radius"), f"{where}.radius")
     elif radius == "calibrated":

@@ -28,6 +28,7 @@ STORED: Mapping[str, Stored] = {
     for stored in (
         _cifar10("wrn_28_2_swish", "cifar10-small", f"WideResNet-28-2, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255),
         _cifar10("preact_resnet18", "cifar10-linf", f"PreActResNet-18, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255),
+        _cifar10("preact_resnet18", "cifar10-linf-seed1", "cifar10-linf trained anew with another seed", "linf", 8 / 255),
         _cifar10("preact_resnet18", "cifar10-l2", f"PreActResNet-18, {_ADVERSARIAL} l2 0.5", "l2", 0.5),
         _cifar10("preact_resnet18", "cifar10-augment", "PreActResNet-18, trained on CIFAR-10 with strong augmentation"),
         _cifar10("preact_resnet18", "cifar10-plain", "PreActResNet-18, plainly trained on CIFAR-10"),
@@ -48,7 +49,7 @@ def load(name: str, sha256: str | None = None) -> Classifier:
         name: its name.
         sha256: that its file must have.
     """
-    path, script = place(name), f"python training/cifar10.py {name.removeprefix('cifar10-')}"
+    path, script = place(name), f"python training/cifar10.py {name.removeprefix('cifar10-').replace('-seed', ' --seed ')}"
     remedy = f"run {script} in a clone of the project, or set DRQ_MODELS to the folder that has it"
     require(path.is_file(), name, f"be the file {path}", "no such file", remedy, MissingError)
     return STORED[name].classifier(weights.read(path, sha256))

@@ -17,7 +17,11 @@ from drq.evaluation.run import Run
 from drq.evaluation.sources import as_spec
 from drq.reproduction.claims import claims
 
-BEYOND = ("redteam", "peers")  # experiments that the paper has not
+BEYOND = {  # what the paper has not, in experiments that can be run one by one
+    "redteam": ("redteam-linf", "redteam-small", "redteam-l2", "redteam-augment", "redteam-noise"),
+    "peers": ("peers",),
+    "improve": ("improve",),
+}
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,8 @@ def entries() -> dict[str, Entry]:
                 found[name] = Entry(name, kind, as_spec(name).title.partition(": ")[2], (name,))
     for name, claim in claims().items():
         found[name] = Entry(name, "claim", claim.says, tuple(claim.experiments))
-    for name in BEYOND:
-        found[name] = Entry(name, "beyond", as_spec(name).title, (name,))
+    for name, parts in BEYOND.items():
+        found[name] = Entry(name, "beyond", as_spec(parts[0]).title, parts)
     return found
 
 

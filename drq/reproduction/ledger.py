@@ -12,7 +12,7 @@ from drq.evaluation.published import notes, reasons, stand_ins
 from drq.evaluation.records import require_polars
 from drq.files import in_one_piece
 from drq.reporting.typesetting import number
-from drq.reproduction import cells, peers
+from drq.reproduction import cells, improvements, peers
 from drq.reproduction.catalogue import Entry, entries, gaps
 from drq.reproduction.claims import claims, find
 from drq.reproduction.keeping import Record, kept
@@ -52,11 +52,12 @@ SIGNS = {
 
 
 def write(records: Path, page: Path) -> list[Path]:
-    """Write the ledger, and beside it its pictures and the page of peers; return their paths. Figure 1 is kept as a picture."""
-    paths, folder = [page, page.with_name("peers.md")], page.parent / "images" / "paper"
-    for path, text in zip(paths, (ledger(records), peers.page(records)), strict=True):
+    """Write the ledger, and beside it its pictures and the pages beyond the paper; return their paths. Figure 1 is a picture."""
+    pages = {page: ledger, page.with_name("peers.md"): peers.page, page.with_name("presets.md"): improvements.page}
+    paths, folder = [*pages], page.parent / "images" / "paper"
+    for path, text in pages.items():
         with in_one_piece(path) as file:
-            file.write(text.encode())
+            file.write(text(records).encode())
     for name in FIGURES:
         if (records / f"{name}.svg").exists():
             folder.mkdir(parents=True, exist_ok=True)

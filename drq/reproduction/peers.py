@@ -13,13 +13,14 @@ from drq import selective, tables
 from drq.evaluation.records import require_polars
 from drq.evaluation.sources import as_spec
 from drq.reporting.typesetting import number
+from drq.reproduction.catalogue import BEYOND
 from drq.reproduction.keeping import Record, kept
 from drq.reproduction.pages import made, table
 
 if TYPE_CHECKING:
     import polars
 
-PEERS, RED_TEAM = "peers", "redteam"
+PEERS, RED_TEAM = "peers", BEYOND["redteam"]
 OURS, ALONE, FIRST = "DRQ linf", "standard", "cifar10-linf"
 CORRUPTED = "all corruptions"
 PLACES = {  # columns of the overview: a place in the records of peers
@@ -71,14 +72,19 @@ Intervals are from resampling images."""
 
 def page(folder: Path) -> str:
     """The whole page."""
-    names = (PEERS, RED_TEAM, *SHIFTS)
-    records = {name: kept(folder, name) for name in names}
-    peers, team = records[PEERS], records[RED_TEAM]
+    records = {name: kept(folder, name) for name in (PEERS, *RED_TEAM, *SHIFTS)}
+    peers, team = records[PEERS], _attacked(records)
     parts = [HEAD, "## At the same cost", *_overview(peers, team), made(PEERS, peers)]
-    parts += ["## Attacks on the defence itself", *_verdicts(team), made(RED_TEAM, team)]
+    parts += ["## Attacks on the defence itself", *_verdicts(team), *(made(name, records[name]) for name in RED_TEAM)]
     parts += ["## Does the margin know errors?", *_selective(records)]
     parts += [f"![Errors among answers against the share of samples that are answered](images/paper/{CURVES}.svg)"]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _attacked(records: Mapping[str, Record | None]) -> polars.DataFrame | None:
+    """All that the red team did; None where it did nothing."""
+    found = [record.rows for name in RED_TEAM if (record := records[name]) is not None]
+    return require_polars().concat(found) if found else None
 
 
 def accuracies(peers: polars.DataFrame, reference: str = ALONE) -> polars.DataFrame:
@@ -102,13 +108,13 @@ def adaptive(team: polars.DataFrame) -> polars.DataFrame:
     return found.with_columns(pl.selectors.categorical().cast(pl.String), survives=pl.col("difference_low") > 0)
 
 
-def _overview(peers: Record | None, team: Record | None) -> Iterator[str]:
+def _overview(peers: Record | None, team: polars.DataFrame | None) -> Iterator[str]:
     if peers is None:
         return
     pl = require_polars()
     model = peers.rows["model"][0]
     found = accuracies(peers.rows)
-    worst = None if team is None else adaptive(team.rows).filter(threat="red team", model=model)
+    worst = None if team is None else adaptive(team).filter(threat="red team", model=model)
     rows = []
     for name, part in _by(found, "defence"):
         values = {row["column"]: number("accuracy", row["accuracy"]) for row in part.iter_rows(named=True)}
@@ -149,13 +155,13 @@ def _difference(row: Mapping[str, Any], prefix: str = "difference") -> str:
     return f"{middle} [{low}, {high}]"
 
 
-def _verdicts(team: Record | None) -> Iterator[str]:
+def _verdicts(team: polars.DataFrame | None) -> Iterator[str]:
     if team is None:
         return
     pl = require_polars()
-    plain = tables.cells(team.rows.filter(pl.col("victim") == "base")).with_columns(pl.selectors.categorical().cast(pl.String))
+    plain = tables.cells(team.filter(pl.col("victim") == "base")).with_columns(pl.selectors.categorical().cast(pl.String))
     rows = []
-    every = adaptive(team.rows)
+    every = adaptive(team)
     main = pl.col("threat").str.starts_with("red team")
     for row in every.filter(main).iter_rows(named=True):
         same = plain.filter(model=row["model"], defence=row["defence"])
@@ -170,7 +176,7 @@ def _verdicts(team: Record | None) -> Iterator[str]:
     yield table((*head, "images", "times"), rows)
     if len(others := every.filter(~main)):
         yield OTHERS
-        yield table(("model", "defence", "attack", "right", "right under the red team", "images"), _beside(others, team.rows))
+        yield table(("model", "defence", "attack", "right", "right under the red team", "images"), _beside(others, team))
 
 
 def _beside(others: polars.DataFrame, team: polars.DataFrame) -> Iterator[list[str]]:

@@ -1,0 +1,152 @@
+"""The page of presets: what they gain over the paper's DRQ where they were not chosen, and everything that was tried.
+
+Made from kept records alone, as the ledger is. What it says in words follows from them, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from drq.errors import InputError
+from drq.evaluation.records import require_polars
+from drq.presets import PRESETS
+from drq.reporting.typesetting import number
+from drq.reproduction.keeping import Record, kept
+from drq.reproduction.pages import made, table
+from drq.statistics import Z
+
+if TYPE_CHECKING:
+    import polars
+
+IMPROVE, TRIED = "improve", "tried.json"
+PAPER, CHOSEN_ON = "DRQ", "cifar10-linf"
+SHIFTS = 17  # fifteen corruptions, a rotation, a translation
+COLUMNS = {"clean": "clean", "corruptions": "corrupted", "rotated": "rotation", "moved": "translation"}
+IDEAS = 3  # rules that are shown of each idea
+
+HEAD = """\
+# Presets
+
+`drq.DRQ(model, **drq.preset("fast"))` has settings by name; `drq predict --preset fast` and `preset = "fast"` in a spec take
+the same. The paper's are the default. Others are chosen by `python benchmarks/variants.py` on the CIFAR-10 test images below
+5000 and `cifar10-linf` alone; this page reports on later images and on other models. `make ledger` makes it from records.
+"""
+HELD_OUT = """\
+Accuracies in percent on images {first} to {last}; *all shifts* is the mean over the fifteen corruptions at severity 5, one random
+rotation and one random translation. *Gain* is over the paper's DRQ on the same images, in points, with a 95 % interval over
+images; *passes* are evaluations of the model for one answer. `restored` is the model alone behind the front of `shift`."""
+COUNTS = "`{name}` counts as better: its interval on `{model}` lies above 0, and its gain has the same sign on every other model."
+COUNTS_NOT = "`{name}` does not count as better than the paper's: {why}."
+SEARCH = """\
+{rules} rules on {images} images from {first} on under each shift, around `{model}`: the best of each idea, by the mean over all
+shifts. *Gain* is over the paper's DRQ. The best of so many is partly chance, which is why it is measured anew above."""
+
+
+class Gain(NamedTuple):
+    """Of a defence over the paper's DRQ, in points."""
+
+    middle: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{number('difference', self.middle)} [{number('difference', self.low)}, {number('difference', self.high)}]"
+
+
+def page(folder: Path) -> str:
+    """The whole page."""
+    record = kept(folder, IMPROVE)
+    presets = [[f"`{name}`", each.summary, f"`drq reproduce {each.experiment}`"] for name, each in PRESETS.items()]
+    parts = [HEAD, table(("preset", "for", "rests on"), presets), "## Where they were not chosen"]
+    parts += [*_held_out(record), made(IMPROVE, record), "## What was tried", *_tried(folder / TRIED)]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def shifted(rows: polars.DataFrame) -> polars.DataFrame:
+    """The rows with a column ``shift``: clean, corrupted, rotation or translation."""
+    pl = require_polars()
+    corrupted = pl.col("data").cast(pl.String).str.contains("-c/")
+    return rows.with_columns(shift=pl.when(corrupted).then(pl.lit("corrupted")).otherwise(pl.col("threat").cast(pl.String)))
+
+
+def gain(rows: polars.DataFrame, defence: str, reference: str = PAPER) -> Gain | None:
+    """Mean difference over all shifts; answers to one image depend on each other, so images are what is counted."""
+    pl = require_polars()
+    right = 100.0 * (pl.col("prediction") == pl.col("label"))
+    key = ["data", "threat", "index"]
+    first, second = (
+        rows.filter(pl.col("shift") != "clean", pl.col("defence").cast(pl.String) == name).select(*key, right=right)
+        for name in (defence, reference)
+    )
+    both = first.join(second, on=key, suffix="_paper")
+    images = both.group_by("index").agg(gain=(pl.col("right") - pl.col("right_paper")).mean())["gain"]
+    if len(images) < 2:
+        return None
+    middle, half = float(images.mean()), Z * float(images.std()) / len(images) ** 0.5  # type: ignore[arg-type]
+    return Gain(middle, middle - half, middle + half)
+
+
+def _held_out(record: Record | None) -> Iterator[str]:
+    if record is None:
+        return
+    pl = require_polars()
+    rows = shifted(record.rows)
+    yield HELD_OUT.format(first=rows["index"].min(), last=rows["index"].max())
+    right = 100 * (pl.col("prediction") == pl.col("label")).mean()
+    lines, gains = [], dict[str, dict[str, Gain]]()
+    for (model, name), part in rows.group_by("model", "defence", maintain_order=True):
+        places = part.group_by("data", "threat", "shift", maintain_order=True).agg(right=right)
+        known = {shift: group["right"].mean() for (shift,), group in places.group_by("shift")}
+        whole = places.filter(pl.col("shift") != "clean")["right"]
+        values = [number("accuracy", known[each]) if each in known else "" for each in COLUMNS.values()]
+        found = None if name == PAPER else gain(rows.filter(model=model), str(name))
+        if found is not None:
+            gains.setdefault(str(name), {})[str(model)] = found
+        cost = f"{float(part.select(pl.col('passes').mean()).item()):,.0f}"
+        lines.append([model, name, *values, number("accuracy", whole.mean()), found or "", cost])
+    yield table(("model", "defence", *COLUMNS, "all shifts", "gain", "passes"), lines)
+    yield "\n".join(f"- {verdict(name, each)}" for name, each in gains.items())
+
+
+def verdict(name: str, gains: dict[str, Gain]) -> str:
+    """Whether a defence counts as better: where it was chosen, on other images; and everywhere by sign."""
+    here = gains.get(CHOSEN_ON)
+    if here is None or len(gains) < 2:
+        return COUNTS_NOT.format(name=name, why="it was not measured on several models")
+    if here.low <= 0:
+        return COUNTS_NOT.format(name=name, why=f"on `{CHOSEN_ON}` its interval reaches 0")
+    worse = [f"`{model}`" for model, each in gains.items() if each.middle <= 0]
+    if worse:
+        return COUNTS_NOT.format(name=name, why=f"it loses on {', '.join(worse)}")
+    return COUNTS.format(name=name, model=CHOSEN_ON)
+
+
+def _tried(path: Path) -> Iterator[str]:
+    if not path.exists():
+        yield f"Not run yet: `python benchmarks/variants.py try seen.npz --out results/paper/{TRIED}`, see the text of that file."
+        return
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        rules: list[dict[str, Any]] = told["rules"]
+        yield SEARCH.format(rules=len(rules), images=told["images"], first=told["first"], model=told["model"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} must say what was tried, got '{error}': benchmarks/variants.py makes it") from error
+    shown = [rule for idea in dict.fromkeys(each["idea"] for each in rules) for rule in _best(rules, idea)]
+    names = ("shifts", "clean", "corrupted", "turned", "moved", "PGD")
+    lines = [
+        [each["idea"], each["rule"], *(number("accuracy", each[name]) for name in names), _gained(each), f"{each['passes']:,.0f}"]
+        for each in shown
+    ]
+    yield table(("idea", "rule", "all shifts", *names[1:], "gain", "passes"), lines)
+
+
+def _best(rules: list[dict[str, Any]], idea: str) -> list[dict[str, Any]]:
+    """Rules of one idea, the best first."""
+    return sorted((each for each in rules if each["idea"] == idea), key=lambda each: -each["shifts"])[:IDEAS]
+
+
+def _gained(rule: dict[str, Any]) -> Gain:
+    return Gain(rule["gain"], rule["low"], rule["high"])

@@ -1,0 +1,94 @@
+"""The page of presets: gains as a second way of counting finds them, and words that follow from them."""
+
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from synthetic import records
+from test_reproduction import run
+
+from drq.errors import InputError
+from drq.reproduction import improvements, keeping
+from drq.reproduction.improvements import Gain, verdict
+from drq.threats.corruptions.constants import KINDS
+
+IMAGES, MODELS = 60, ("cifar10-linf", "cifar10-l2")
+
+
+def answers(seed: int = 0) -> pl.DataFrame:
+    """Random answers: the paper's DRQ is right more often than the model alone, and shift than either."""
+    parts = [
+        records(IMAGES, list(MODELS), ["cifar10"], {each: each for each in ("clean", "rotation", "translation")}, NAMES),
+        records(IMAGES, list(MODELS), [f"cifar10-c/{kind}/5" for kind in KINDS], {"clean": "clean"}, NAMES),
+    ]
+    rows = pl.concat(parts)
+    chance = rows["defence"].cast(pl.String).replace_strict({"standard": 0.5, "DRQ": 0.6, "DRQ shift": 0.8}).to_numpy()
+    right = np.random.default_rng(seed).random(len(rows)) < chance
+    return rows.with_columns(prediction=pl.when(pl.Series(right)).then("label").otherwise((pl.col("label") + 1) % 10))
+
+
+NAMES = ("standard", "DRQ", "DRQ shift")
+
+
+def test_an_empty_page_says_what_to_run(tmp_path):
+    text = improvements.page(tmp_path)
+    assert "Not run yet: `drq reproduce improve --keep results/paper`." in text
+    assert "Not run yet: `python benchmarks/variants.py try" in text
+
+
+def test_a_gain_is_that_of_images():
+    rows = answers()
+    frame = improvements.shifted(rows).filter(model=MODELS[0])
+    found = improvements.gain(frame, "DRQ shift")
+    right = {}  # by image, one by one
+    for row in frame.filter(pl.col("shift") != "clean").iter_rows(named=True):
+        right.setdefault((row["index"], row["defence"]), []).append(row["prediction"] == row["label"])
+    assert {len(each) for each in right.values()} == {improvements.SHIFTS}
+    each = [100 * (np.mean(right[n, "DRQ shift"]) - np.mean(right[n, "DRQ"])) for n in range(IMAGES)]
+    half = 1.959964 * np.std(each, ddof=1) / IMAGES**0.5
+    np.testing.assert_allclose(found, (np.mean(each), np.mean(each) - half, np.mean(each) + half), rtol=1e-6)
+
+
+def test_the_page_has_every_defence_and_a_verdict(tmp_path):
+    keeping.keep(run(tmp_path / "run", answers(), "improve"), tmp_path)
+    text = improvements.page(tmp_path)
+    assert len(re.findall(r"^\| cifar10-(linf|l2) \| ", text, re.MULTILINE)) == len(MODELS) * len(NAMES)
+    assert "on images 0 to 59;" in text
+    assert "- `DRQ shift` counts as better: its interval on `cifar10-linf` lies above 0" in text
+    assert "- `standard` does not count as better than the paper's: on `cifar10-linf` its interval reaches 0." in text
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ({"cifar10-linf": Gain(2, 1, 3), "cifar10-l2": Gain(0.1, -1, 1.2)}, "counts as better"),
+        ({"cifar10-linf": Gain(2, 1, 3), "cifar10-l2": Gain(-0.1, -1, 1.2)}, "it loses on `cifar10-l2`"),
+        ({"cifar10-linf": Gain(2, -0.1, 3), "cifar10-l2": Gain(1, 0.5, 1.2)}, "its interval reaches 0"),
+        ({"cifar10-linf": Gain(2, 1, 3)}, "not measured on several models"),
+        ({"cifar10-l2": Gain(2, 1, 3), "cifar10-augment": Gain(2, 1, 3)}, "not measured on several models"),
+    ],
+)
+def test_a_verdict_follows_from_gains(gains, words):
+    assert words in verdict("mine", gains)
+
+
+def test_what_was_tried_is_told_by_ideas(tmp_path):
+    rule = {"passes": 30, "clean": 80, "corrupted": 60, "turned": 50, "moved": 40, "PGD": 30, "gain": 1, "low": -1, "high": 3}
+    rules = [{"idea": idea, "rule": f"{idea}{n}", "shifts": 50 + n} | rule for idea in "ab" for n in range(5)]
+    about = {"model": "cifar10-linf", "first": 0, "images": 9, "rules": rules}
+    (tmp_path / "tried.json").write_text(json.dumps(about))
+    text = improvements.page(tmp_path)
+    assert "10 rules on 9 images from 0 on" in text
+    assert [line.split(" | ")[1] for line in text.splitlines() if line.startswith(("| a |", "| b |"))] == [
+        "a4",
+        "a3",
+        "a2",
+        "b4",
+        "b3",
+        "b2",
+    ]
+    (tmp_path / "tried.json").write_text("{}")
+    with pytest.raises(InputError, match="must say what was tried"):
+        improvements.page(tmp_path)
