@@ -1,4 +1,4 @@
-"""Pictures of the playground for the docs: every tab as it looks after some clicks, and the first one on a telephone.
+"""Pictures for the docs: every tab of the playground after some clicks, the first one on a telephone, and a card.
 
 ``make screenshots``; needs the extra ``app``, playwright and a Chromium. The run that is shown is made on the way.
 """
@@ -12,6 +12,7 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 import drq
+from drq import plots
 from drq.playground.page import served
 
 FOLDER = Path(__file__).parent / "images"
@@ -82,8 +83,21 @@ def keep(page: Page, name: str, height: int) -> None:
     shot.save(FOLDER / f"playground-{name}.png", optimize=True)
 
 
+def card() -> None:
+    """Of the first digit that an attack on the model makes it miss, and that DRQ repairs."""
+    model = drq.load_model("digits")
+    x, y = drq.load_data("digits").batch(range(60))
+    robust = drq.DRQ(model, keep_points=True, **model.card.explored)
+    decision = robust.decide(drq.threats.PGD("linf", 0.15, steps=20)(model, x, y))
+    repaired = (decision.label == y) & (decision.base_label != y)
+    first = int(repaired.long().argmax())
+    one = decision[first : first + 1]
+    plots.card(one, robust.slice(one), names=model.card.classes).savefig(FOLDER / "card.png", dpi=130)
+
+
 def main() -> None:
-    """Make a run, open every tab, and keep what is seen."""
+    """Draw a card, make a run, open every tab, and keep what is seen."""
+    card()
     with tempfile.TemporaryDirectory() as place, sync_playwright() as play:
         drq.evaluate(SPEC, Path(place) / "digits")
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
