@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from drq.errors import InputError, MissingError
+from drq.errors import InputError, MissingError, require
 from drq.evaluation.effort import effort
 from drq.evaluation.engines import Engine, Local, chosen_engine
 from drq.evaluation.plan import Shard, Task, samples, shards, tasks
@@ -63,6 +63,7 @@ def evaluate(
     address: str | None = None,
     workers: int | None = None,
     device: str | None = None,
+    only: str | None = None,
     tell: Tell = silent,
 ) -> Run:
     """Evaluate what a spec says and keep every answer in a run; the same call again goes on where it stopped.
@@ -75,6 +76,8 @@ def evaluate(
         address: of a Ray cluster; one is started here, and stopped, when None.
         workers: of Ray at once.
         device: "auto", "cpu", "cuda" ...; that of the spec when None.
+        only: a word in the names of the models, data or threats that are wanted now; the rest is left for another call. Runs of
+            different parts in different directories become one when their files are put together.
         tell: told how far the work is.
 
     >>> import tempfile
@@ -96,7 +99,7 @@ def evaluate(
         writer.check()
         for what, why in survey.missing.items():
             tell(Event("missing", f"{what}: {why}", 0, 0, 0.0, 0.0, 0.0))
-        present = [task for task in plan if task.number in survey.images]
+        present = [task for task in chosen(plan, only) if task.number in survey.images]
         work = {task.number: [*shards(task, survey.images[task.number], spec.shard)] for task in present}
         loop = Loop(writer, work, survey.effort, tell)
         try:
@@ -106,6 +109,13 @@ def evaluate(
             spent = {"started": started, "seconds": round(time.monotonic() - began, 1), "samples": loop.fresh}
             writer.note(spent | machine(runner, where))
         return writer.run
+
+
+def chosen(plan: list[Task], only: str | None) -> list[Task]:
+    """The tasks in whose description a word stands; all without a word."""
+    found = [task for task in plan if only is None or only in str(task)]
+    require(bool(found), "only", "be a word in what the spec asks for", repr(only), f"the first is {str(plan[0])!r}")
+    return found
 
 
 def home(spec: Specified, out: str | Path | None = None) -> Path:

@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copytree
 
 import duckdb
 import numpy as np
@@ -252,6 +253,27 @@ def test_a_pursuit_tells_whether_the_model_withstood_it(tmp_path: Path) -> None:
     assert found["base_withstood"] == (right & ~standing.static_fooled).tolist()
     assert found["base_withstood"] != right.tolist()
     close(found["threat_passes"], standing.passes)
+
+
+def test_parts_of_a_spec_are_put_together(tmp_path: Path) -> None:
+    """In one directory one after the other, or in two whose files are then copied into one: the rows are those of one call."""
+    spec = Spec(
+        models={"a": MODEL, "b": network(2)}, data={"x": images(MODEL)}, defences={"standard": {}}, shard=10, name="parts"
+    )
+    whole = drq.evaluate(spec, tmp_path / "whole").records.select(*KEY, "prediction")
+    first = drq.evaluate(spec, tmp_path / "one", only="a on x")
+    assert set(first.records["model"]) == {"a"}
+    assert drq.evaluate(spec, tmp_path / "one").records.select(*KEY, "prediction").equals(whole)
+    for only in "ab":
+        drq.evaluate(spec, tmp_path / f"only-{only}", only=f"{only} on")
+    copytree(tmp_path / "only-b", tmp_path / "only-a", dirs_exist_ok=True)
+    events: list[str] = []
+    both = drq.evaluate(spec, tmp_path / "only-a", tell=lambda event: events.append(event.what))
+    assert "shard" not in events  # nothing was left to do
+    assert both.records.select(*KEY, "prediction").equals(whole)
+    refused(
+        drq.evaluate, spec, tmp_path / "none", only="c on", words=["only must be a word in what the spec asks for, got 'c on'"]
+    )
 
 
 def test_limits(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def evaluate(
     device: Annotated[
         str | None, typer.Option(help="auto, cpu, cuda; by default that of the spec.", autocompletion=offered(DEVICES))
     ] = None,
+    only: Annotated[str | None, typer.Option(metavar="WORD", help="What has it in its name; the rest waits.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments of the paper.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print how far it is as JSON lines to standard output.")] = False,
     quiet: Quiet = False,
@@ -91,7 +92,7 @@ def evaluate(
     require(spec != "", "spec", "be given", "nothing", "drq evaluate --list names the experiments of the paper")
     try:
         with screens.watching(quiet, as_json, say) as tell, redirect_stdout(sys.stdout if as_json else sys.stderr):
-            run = evaluate(spec, out, engine=engine, address=address, workers=workers, device=device, tell=tell)
+            run = evaluate(spec, out, engine=engine, address=address, workers=workers, device=device, only=only, tell=tell)
     except KeyboardInterrupt:
         say(f"{home(spec, out)} keeps what was done: the same command goes on")
         raise

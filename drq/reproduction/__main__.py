@@ -20,6 +20,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="of the runs")
     parser.add_argument("--limit", type=int, metavar="N", help="of samples: a first look")
     parser.add_argument("--device", help="auto, cpu or cuda")
+    parser.add_argument("--only", metavar="WORD", help="models, data or threats with this word in their names; the rest waits")
     return parser
 
 
@@ -50,7 +51,7 @@ def main(given: Sequence[str] | None = None) -> int:
                 bar(event.share, event.text)
 
         try:
-            print(repeat(name, asked.out, asked.limit, asked.device, tell).path, flush=True)
+            print(repeat(name, asked.out, asked.limit, asked.device, tell, asked.only).path, flush=True)
         except InputError as error:
             say(f"{name}: {error}")
             status = 2

@@ -89,7 +89,14 @@ def wanted(names: Sequence[str]) -> dict[str, None]:
     return found
 
 
-def repeat(name: str, out: Path = Path("runs"), limit: int | None = None, device: str | None = None, tell: Tell = silent) -> Run:
+def repeat(
+    name: str,
+    out: Path = Path("runs"),
+    limit: int | None = None,
+    device: str | None = None,
+    tell: Tell = silent,
+    only: str | None = None,
+) -> Run:
     """Run an experiment into a directory of its name below ``out``.
 
     Several of them in one process are quicker: what one has attacked or compiled serves the next.
@@ -100,11 +107,12 @@ def repeat(name: str, out: Path = Path("runs"), limit: int | None = None, device
         limit: of samples, in place of the paper's where it is lower: a first look.
         device: "auto", "cpu", "cuda" ...
         tell: told how far the work is.
+        only: see :func:`drq.evaluate`.
     """
     source = as_spec(name).source
     assert source is not None
     spec = source if limit is None else smaller(source, limit)
-    return evaluate(spec, out / (name if limit is None else f"{name}-{limit}"), device=device, tell=tell)
+    return evaluate(spec, out / (name if limit is None else f"{name}-{limit}"), device=device, only=only, tell=tell)
 
 
 def smaller(source: Mapping[str, Any], limit: int) -> dict[str, Any]:
