@@ -56,6 +56,13 @@ def pairs(pixels: int) -> Iterator[dict[str, Any]]:
             yield {"data": data, "model": model, "plane": whole, "click": statistics.median(clicks), "slowest_click": max(clicks)}
 
 
+def spent() -> tuple[float, float]:
+    """Seconds that all cores were busy so far, and that this process was; on Linux."""
+    busy = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    idle = busy[3] + busy[4]  # and waiting for disks
+    return (sum(busy[:8]) - idle) / os.sysconf("SC_CLK_TCK"), time.process_time()
+
+
 @contextmanager
 def playing() -> Iterator[tuple[str, float]]:
     """The address of ``drq play`` in a process of its own, and the seconds until it listens."""
@@ -99,7 +106,8 @@ def table(record: dict[str, Any]) -> str:
     ]
     quickest = f"plane of {pixels} x {pixels}, quickest of {record['repeats']}"
     head = ["points", "classifier", quickest, f"a click, median of {record['clicks']}", "the slowest"]
-    shown = f"Measured on {facts['processor']}, {facts['threads']} threads, torch {facts['torch']}:\n\n{markdown(head, rows)}"
+    where = f"{facts['processor']}, {facts['threads']} threads, torch {facts['torch']}"
+    shown = f"Measured on {where}, while others kept {record['others']:.1f} cores busy:\n\n{markdown(head, rows)}"
     if "page" not in record:
         return shown
     opened = record["page"]
@@ -115,12 +123,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the record")
     chosen = parser.parse_args()
     logging.getLogger("drq").setLevel(logging.ERROR)  # what a call costs is known here
-    found = []
+    found, began, before = [], time.perf_counter(), spent()
     for each in pairs(chosen.pixels):
         print(each, flush=True)
         found.append(each)
+    busy, own = (now - then for now, then in zip(spent(), before, strict=True))
+    others = round(max(0.0, busy - own) / (time.perf_counter() - began), 2)
     record = {"made_on": machine("cpu"), "pixels": chosen.pixels, "radius": RADIUS, "visits": VISITS, "repeats": REPEATS}
-    record |= {"clicks": len(CLICKS), "pairs": found}
+    record |= {"clicks": len(CLICKS), "others": others, "pairs": found}
     if not chosen.no_page:
         record["page"] = page()
         print(record["page"])
