@@ -21,7 +21,7 @@ CORRUPTIONS = (
     *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
 NORMS = ("linf", "l2", "l1")
-PRESETS = ("paper", "fast", "shift")
+PRESETS = ("paper", "fast", "guarded", "shift")
 DEVICES = ("cpu", "cuda")
 BENCH_PARTS = ("speed", "agreement", "classes", "batch", "size", "attacks", "imagenet")
 SPLITS = ("test", "train", "val")

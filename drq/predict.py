@@ -21,7 +21,7 @@ from drq.errors import InputError, imported, require
 from drq.files import in_one_piece
 from drq.models.catalogue import load
 from drq.models.classifier import Card
-from drq.presets import preset as named
+from drq.presets import named
 
 BATCH = 32  # pictures decided at once on a GPU, which one alone leaves idle; on a CPU it gains little and delays what is shown
 
@@ -104,7 +104,7 @@ class Predictor:
         preset: str = "paper",
         **options: Any,
     ) -> None:
-        settings = named(preset)
+        chosen = named(preset)
         several = classes is None or classes >= 2
         require(several, "classes", "be at least 2", classes, "one class alone has no margin to trust it by")
         model = load(name, **options)
@@ -114,7 +114,8 @@ class Predictor:
         require(seen, "model", "say what pictures it takes", f"{name}, which does not", remedy)
         assert isinstance(card, Card)
         self.card, self.model = card, _moved(model, device)
-        self.robust = DRQ(self.model, classes=classes, keep_points=keep_points, **card.region(norm, radius), **settings)
+        region = card.region(norm, radius, chosen.reach)
+        self.robust = DRQ(self.model, classes=classes, keep_points=keep_points, **region, **chosen.settings)
         self.device = device
 
     def __call__(self, path: str | Path) -> Prediction:

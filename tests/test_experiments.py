@@ -17,7 +17,9 @@ from drq.threats.corruptions import KINDS
 
 SHOWN = [*(f"table{number}" for number in range(1, 9)), *(f"figure{number}" for number in range(1, 6)), "section5"]
 CLAIMED = ["calibration", "plain", "alpha", "gradient", "exploits", "training-data"]  # what the paper says without numbers
-BEYOND = [*(f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise")), "peers", "improve"]  # the paper has not
+REDTEAM = [f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise")]
+IMPROVE = ["improve", *(f"improve-{each}" for each in ("search", "attacked", "digits"))]
+BEYOND = [*REDTEAM, "peers", *IMPROVE]  # what the paper has not
 SPECS = [*SHOWN, *CLAIMED, *BEYOND, "digits"]
 PRINTED = sorted(set(SHOWN) - {"figure1", "figure4"})  # those with numbers
 SECOND = "cifar10-small"  # stands in for Wong2020Fast beside another, in some of them

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from synthetic import records
+from test_peers_page import attacked
 from test_reproduction import run
 
 from drq.errors import InputError
@@ -92,3 +93,14 @@ def test_what_was_tried_is_told_by_ideas(tmp_path):
     (tmp_path / "tried.json").write_text("{}")
     with pytest.raises(InputError, match="must say what was tried"):
         improvements.page(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["improve-attacked", "improve-search", "improve-digits"])
+def test_attacks_on_presets_themselves_have_verdicts(name, tmp_path):
+    keeping.keep(run(tmp_path / "run", attacked(100, 60), name), tmp_path)
+    text = improvements.page(tmp_path)
+    assert "| cifar10-linf | DRQ linf | " in text
+    assert " | survives | 200 | " in text
+    assert (
+        text.count("`drq reproduce improve") == text.count("Not run yet: `drq reproduce") + 3
+    )  # one was run, two are named above

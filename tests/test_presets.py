@@ -8,6 +8,7 @@ import drq
 from drq.cli import main
 from drq.defences import Standard
 from drq.evaluation import reading
+from drq.models.classifier import Card
 from drq.reproduction.catalogue import wanted
 
 
@@ -22,6 +23,16 @@ def test_every_preset_is_made_of_arguments_and_rests_on_an_experiment(name):
 def test_the_paper_is_the_default():
     paper, default = (drq.DRQ(torch.nn.Identity(), **given).settings for given in (drq.preset("paper"), {}))
     assert paper == default
+
+
+def test_a_preset_may_reach_less_far():
+    model = torch.nn.Identity().eval()
+    model.card = Card("mine", norm="linf", radius=0.1)
+    made = {name: reading.defence("mine", {"defence": "drq", "preset": name}, "defences.mine") for name in ("paper", "guarded")}
+    assert {name: each.around(model).radius for name, each in made.items()} == {"paper": 0.2, "guarded": 0.1}
+    assert [each.record for each in made.values()] == [{"defence": "drq"}, {"defence": "drq", "reach": 1.0}]
+    given = {"defence": "drq", "preset": "guarded", "norm": "linf", "radius": 0.3}
+    assert reading.defence("mine", given, "defences.mine").around(model).radius == 0.3
 
 
 def test_one_step_is_a_tenth_of_the_cost():

@@ -39,7 +39,7 @@ def predict(
     ] = None,
     radius: Annotated[float | None, typer.Option(help="Twice that of the training, else calibrated.")] = None,
     classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest: not safe under attack.")] = None,
-    preset: Annotated[str, typer.Option(help="paper, fast or shift.", autocompletion=offered(PRESETS))] = "paper",
+    preset: Annotated[str, typer.Option(help="paper, fast, guarded or shift.", autocompletion=offered(PRESETS))] = "paper",
     abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,
     device: Annotated[str, typer.Option(help="Such as cpu or cuda.", autocompletion=offered(DEVICES))] = "cpu",
     download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,

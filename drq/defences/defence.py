@@ -71,9 +71,11 @@ class Quantified(Defence):
 
     Args:
         settings: arguments of :class:`drq.DRQ`; norm and radius, where they are left out, follow the model's training.
+        reach: the radius in that case, as a multiple of that of the training.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
+    reach: float = 2.0
 
     def __post_init__(self) -> None:
         DRQ(nn.Identity(), **self.settings)  # it checks them before any model is loaded
@@ -81,13 +83,15 @@ class Quantified(Defence):
     def around(self, model: nn.Module) -> DRQ:
         """DRQ around the model; it keeps its points, which tell where the answer came from."""
         card = getattr(model, "card", None)
-        region = (card if isinstance(card, Card) else Card("")).region(self.settings.get("norm"), self.settings.get("radius"))
+        given = (self.settings.get("norm"), self.settings.get("radius"))
+        region = (card if isinstance(card, Card) else Card("")).region(*given, self.reach)
         return DRQ(model, **(dict(self.settings) | region | {"keep_points": True}))
 
     @property
     def record(self) -> dict[str, Any]:
         """Settings that differ from the defaults."""
-        return {"defence": "drq"} | {name: plain(value) for name, value in self.settings.items()}
+        reach = {} if self.reach == Quantified.reach else {"reach": self.reach}
+        return {"defence": "drq"} | reach | {name: plain(value) for name, value in self.settings.items()}
 
 
 @dataclass(frozen=True)

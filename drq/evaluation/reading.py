@@ -18,7 +18,7 @@ from drq.defences.defence import Custom, Defence, Quantified, Standard
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
 from drq.gradient import Gradient, Random
-from drq.presets import preset
+from drq.presets import Preset, named
 from drq.restoration import Restoration
 from drq.smoothing import InnerAttack, Noise
 from drq.threats.catalogue import FAMILIES
@@ -174,7 +174,9 @@ def defence(name: str, given: Any, where: str) -> Defence:
     if kind == "standard":
         return called(Standard, _settings(table, _known(Standard), where), where)  # type: ignore[no-any-return]
     if kind == "drq":
-        return called(Quantified, {"settings": _drq_settings(table, where)}, where)  # type: ignore[no-any-return]
+        chosen: Preset = called(named, {"name": table.pop("preset", "paper")}, where)
+        settings = dict(chosen.settings) | _drq_settings(table, where)
+        return called(Quantified, {"settings": settings, "reach": chosen.reach}, where)  # type: ignore[no-any-return]
     if kind in PEERS:
         return called(PEERS[kind], _settings(table, _known(PEERS[kind]), where), where)  # type: ignore[no-any-return]
     names = ("standard", "drq", *PEERS, "python:")
@@ -183,12 +185,10 @@ def defence(name: str, given: Any, where: str) -> Defence:
 
 
 def _drq_settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    apart = {"preset": table.get("preset", "paper"), "radius": table.get("radius")}
-    named: dict[str, Any] = called(preset, {"name": apart["preset"]}, where)
-    settings = named | _settings({key: value for key, value in table.items() if key not in apart}, [*_known(DRQ), *apart], where)
+    settings = _settings({key: value for key, value in table.items() if key != "radius"}, ["preset", *_known(DRQ)], where)
     if settings.get("bounds") == "none":  # TOML has no word for nothing
         settings["bounds"] = None
-    radius = apart["radius"]
+    radius = table.get("radius")
     if isinstance(radius, Mapping):
         radius = called(Calibrated, _settings(radius, _known(Calibrated), f"{where}.radius"), f"{where}.radius")
     elif radius == "calibrated":

@@ -40,11 +40,18 @@ class Card:
     @property
     def explored(self) -> dict[str, Any]:
         """The arguments of DRQ for this model: twice its training radius in its norm, else a calibrated radius in l2."""
-        return {} if self.norm is None or self.radius is None else {"norm": self.norm, "radius": 2 * self.radius}
+        return self.region()
 
-    def region(self, norm: str | None = None, radius: object = None) -> dict[str, Any]:
-        """The same where a norm or a radius is given: a given norm has no use for the radius of another."""
-        suggested = self.explored if norm in (None, self.norm) else {}
+    def region(self, norm: str | None = None, radius: object = None, reach: float = 2.0) -> dict[str, Any]:
+        """The same where a norm or a radius is given: a given norm has no use for the radius of another.
+
+        Args:
+            norm: None for that of the training.
+            radius: None for ``reach`` times that of the training.
+            reach: a multiple; the paper's is 2.
+        """
+        trained = self.norm is not None and self.radius is not None and norm in (None, self.norm)
+        suggested = {"norm": self.norm, "radius": reach * (self.radius or 0.0)} if trained else {}
         given = {"norm": norm, "radius": radius}
         return suggested | {name: value for name, value in given.items() if value is not None}
 

@@ -20,7 +20,7 @@ from drq.reproduction.claims import claims
 BEYOND = {  # what the paper has not, in experiments that can be run one by one
     "redteam": ("redteam-linf", "redteam-small", "redteam-l2", "redteam-augment", "redteam-noise"),
     "peers": ("peers",),
-    "improve": ("improve",),
+    "improve": ("improve", "improve-search", "improve-attacked", "improve-digits"),
 }
 
 

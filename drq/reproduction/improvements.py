@@ -14,14 +14,17 @@ from drq.errors import InputError
 from drq.evaluation.records import require_polars
 from drq.presets import PRESETS
 from drq.reporting.typesetting import number
+from drq.reproduction.catalogue import BEYOND
 from drq.reproduction.keeping import Record, kept
 from drq.reproduction.pages import made, table
+from drq.reproduction.peers import verdicts
 from drq.statistics import Z
 
 if TYPE_CHECKING:
     import polars
 
-IMPROVE, TRIED = "improve", "tried.json"
+IMPROVE, SEARCH, ATTACKED, DIGITS = BEYOND["improve"]
+TRIED = "tried.json"
 PAPER, CHOSEN_ON = "DRQ", "cifar10-linf"
 SHIFTS = 17  # fifteen corruptions, a rotation, a translation
 COLUMNS = {"clean": "clean", "corruptions": "corrupted", "rotated": "rotation", "moved": "translation"}
@@ -40,9 +43,12 @@ rotation and one random translation. *Gain* is over the paper's DRQ on the same 
 images; *passes* are evaluations of the model for one answer. `restored` is the model alone behind the front of `shift`."""
 COUNTS = "`{name}` counts as better: its interval on `{model}` lies above 0, and its gain has the same sign on every other model."
 COUNTS_NOT = "`{name}` does not count as better than the paper's: {why}."
-SEARCH = """\
+WIDELY = """\
 {rules} rules on {images} images from {first} on under each shift, around `{model}`: the best of each idea, by the mean over all
 shifts. *Gain* is over the paper's DRQ. The best of so many is partly chance, which is why it is measured anew above."""
+
+
+SETTINGS = "Radius and alpha are chosen here, on the first images and `cifar10-linf`, and reported above on others."
 
 
 class Gain(NamedTuple):
@@ -58,10 +64,13 @@ class Gain(NamedTuple):
 
 def page(folder: Path) -> str:
     """The whole page."""
-    record = kept(folder, IMPROVE)
+    record, search, attacked, digits = (kept(folder, name) for name in BEYOND["improve"])
     presets = [[f"`{name}`", each.summary, f"`drq reproduce {each.experiment}`"] for name, each in PRESETS.items()]
     parts = [HEAD, table(("preset", "for", "rests on"), presets), "## Where they were not chosen"]
     parts += [*_held_out(record), made(IMPROVE, record), "## What was tried", *_tried(folder / TRIED)]
+    parts += ["## Attacked themselves", *verdicts(_rows(attacked)), made(ATTACKED, attacked)]
+    parts += ["## The same on digits, without a GPU", *verdicts(_rows(digits)), made(DIGITS, digits)]
+    parts += ["## Settings that were attacked", SETTINGS, *verdicts(_rows(search)), made(SEARCH, search)]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
@@ -87,6 +96,10 @@ def gain(rows: polars.DataFrame, defence: str, reference: str = PAPER) -> Gain |
         return None
     middle, half = float(images.mean()), Z * float(images.std()) / len(images) ** 0.5  # type: ignore[arg-type]
     return Gain(middle, middle - half, middle + half)
+
+
+def _rows(record: Record | None) -> polars.DataFrame | None:
+    return None if record is None else record.rows
 
 
 def _held_out(record: Record | None) -> Iterator[str]:
@@ -131,7 +144,7 @@ def _tried(path: Path) -> Iterator[str]:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         rules: list[dict[str, Any]] = told["rules"]
-        yield SEARCH.format(rules=len(rules), images=told["images"], first=told["first"], model=told["model"])
+        yield WIDELY.format(rules=len(rules), images=told["images"], first=told["first"], model=told["model"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} must say what was tried, got '{error}': benchmarks/variants.py makes it") from error
     shown = [rule for idea in dict.fromkeys(each["idea"] for each in rules) for rule in _best(rules, idea)]

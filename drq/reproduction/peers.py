@@ -75,7 +75,7 @@ def page(folder: Path) -> str:
     records = {name: kept(folder, name) for name in (PEERS, *RED_TEAM, *SHIFTS)}
     peers, team = records[PEERS], _attacked(records)
     parts = [HEAD, "## At the same cost", *_overview(peers, team), made(PEERS, peers)]
-    parts += ["## Attacks on the defence itself", *_verdicts(team), *(made(name, records[name]) for name in RED_TEAM)]
+    parts += ["## Attacks on the defence itself", *verdicts(team), *(made(name, records[name]) for name in RED_TEAM)]
     parts += ["## Does the margin know errors?", *_selective(records)]
     parts += [f"![Errors among answers against the share of samples that are answered](images/paper/{CURVES}.svg)"]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
@@ -155,7 +155,8 @@ def _difference(row: Mapping[str, Any], prefix: str = "difference") -> str:
     return f"{middle} [{low}, {high}]"
 
 
-def _verdicts(team: polars.DataFrame | None) -> Iterator[str]:
+def verdicts(team: polars.DataFrame | None) -> Iterator[str]:
+    """Whether gains survive: what the table means, and the table."""
     if team is None:
         return
     pl = require_polars()
