@@ -27,7 +27,7 @@ from drq.decision import Block, Decision, conclude
 from drq.engine import MOST_BLOCKS, Engine
 from drq.errors import require
 from drq.gradient import Gradient
-from drq.inputs import check_bounds, check_radius
+from drq.inputs import check_bounds, check_radius, checked
 from drq.minimum_norm import MinimumNorm
 from drq.norms import Ball, Bounds, Norm, as_norm
 from drq.objectives import Model
@@ -173,7 +173,11 @@ class DRQ(Wrapper):
 
     def seen(self, x: Tensor) -> Tensor:
         """What is searched in place of x: what the front returns, where there is one."""
-        return x if self.front is None else self.front(x)
+        if self.front is None:
+            return x
+        training = isinstance(self.front, nn.Module) and any(each.training for each in self.front.modules())
+        require(not training, "front", "be in evaluation mode", "a module in training mode", "call front.eval() first")
+        return self.front(x)
 
     def ball(self, center: Tensor, radius: Tensor) -> Ball:
         """Balls in the space in which it searches."""
@@ -243,6 +247,8 @@ class DRQ(Wrapper):
     def _blocks(self, x: Tensor, points: bool) -> Generator[tuple[Setting, Block]]:
         """Check the batch, then search it block by block; ``points`` tells whether what was found is wanted itself."""
         dtype = PRECISIONS[self.precision]
+        if self.front is not None:
+            checked(x, self.bounds, None)  # as strictly as without one
         x, setting = prepare(self.model, self.seen(x), self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts)
         fits = self.classes is None or self.classes <= setting.classes
         require(fits, "classes", f"be at most {setting.classes}, the model's classes", self.classes, "None searches all")

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,8 +77,8 @@ def evaluate(
         address: of a Ray cluster; one is started here, and stopped, when None.
         workers: of Ray at once.
         device: "auto", "cpu", "cuda" ...; that of the spec when None.
-        only: a word in the names of the models, data or threats that are wanted now; the rest is left for another call. Runs of
-            different parts in different directories become one when their files are put together.
+        only: the name of a model, of data or of a threat that is wanted now, or a pattern such as "cifar10-c/*"; the rest is left
+            for another call. Runs of parts in different directories become one when their files are put together.
         tell: told how far the work is.
 
     >>> import tempfile
@@ -89,6 +90,7 @@ def evaluate(
     place = home(spec, out)
     spec = as_spec(spec)
     plan, provision = tasks(spec), Provision.of(spec, device or spec.device)
+    wanted = chosen(plan, only)
     runner = chosen_engine(engine or spec.engine, address, workers)
     where = chosen_device(provision.device) if isinstance(runner, Local) else "cpu"  # Ray has devices that this machine lacks
     survey = surveyed(replace(provision, device=where), plan)
@@ -99,7 +101,7 @@ def evaluate(
         writer.check()
         for what, why in survey.missing.items():
             tell(Event("missing", f"{what}: {why}", 0, 0, 0.0, 0.0, 0.0))
-        present = [task for task in chosen(plan, only) if task.number in survey.images]
+        present = [task for task in wanted if task.number in survey.images]
         work = {task.number: [*shards(task, survey.images[task.number], spec.shard)] for task in present}
         loop = Loop(writer, work, survey.effort, tell)
         try:
@@ -112,9 +114,12 @@ def evaluate(
 
 
 def chosen(plan: list[Task], only: str | None) -> list[Task]:
-    """The tasks in whose description a word stands; all without a word."""
-    found = [task for task in plan if only is None or only in str(task)]
-    require(bool(found), "only", "be a word in what the spec asks for", repr(only), f"the first is {str(plan[0])!r}")
+    """The tasks with a model, data or a threat of that name; all without a name."""
+    found = [
+        task for task in plan if only is None or any(fnmatchcase(each, only) for each in (task.model, task.data, task.threat))
+    ]
+    rule, remedy = "be a model, data or a threat of the spec", f"the first are {plan[0].model}, {plan[0].data}, {plan[0].threat}"
+    require(bool(found), "only", rule, repr(only), remedy)
     return found
 
 

@@ -26,17 +26,20 @@ class Preset:
     summary: str
     experiment: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    reach: float = 2.0
+    reach: float = 2.0  # as in the paper
 
 
+PAPER_REACH = 2.0
 _ONE_STEP = {"explore": Gradient(steps=1), "quantify": Gradient(steps=1)}
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "paper": Preset("the method as published, 20 steps of exploration and of quantification", "table1"),
-        "fast": Preset("one step of each, a tenth of the cost; not for attacks on DRQ itself", "figure3", _ONE_STEP),
-        "guarded": Preset("attacks: explored is no further than the training reached", "improve-attacked", reach=1.0),
+        "fast": Preset("one step of each, a tenth of the passes where a radius is given; not for attacks", "improve", _ONE_STEP),
+        "guarded": Preset(
+            "attacks: DRQ explores no further than the training of the model reached", "improve-attacked", reach=1.0
+        ),
         "shift": Preset(
-            "pictures in bad weather or from bad lenses: contrast and detail are restored first; not for attacks",
+            "pictures of about 32 x 32 pixels, blurred, noisy or dull: contrast and detail are restored first; not for attacks",
             "improve",
             _ONE_STEP | {"front": Restoration()},
         ),
@@ -44,15 +47,27 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 )
 
 
-def preset(name: str) -> dict[str, Any]:
+def preset(name: str, model: object = None) -> dict[str, Any]:
     """The arguments of :class:`drq.DRQ` that a preset stands for: ``drq.DRQ(model, "linf", 16 / 255, **drq.preset("fast"))``.
+
+    Args:
+        name: one of :data:`PRESETS`.
+        model: with a card that says how it was trained: then norm and radius are among the arguments.
 
     >>> preset("paper")
     {}
     >>> sorted(preset("shift"))
     ['explore', 'front', 'quantify']
     """
-    return dict(named(name).settings)
+    chosen, card = named(name), getattr(model, "card", None)
+    if model is None:
+        remedy = f"drq.preset({name!r}, model), or a DRQ with {chosen.reach:g} times the radius of its training"
+        require(chosen.reach == PAPER_REACH, "model", f"be given for {name}, which follows its training", "none", remedy)
+        return dict(chosen.settings)
+    known = getattr(card, "norm", None) is not None
+    require(known, "model", "have a card that says how it was trained", type(model).__name__, "leave it out, and give a radius")
+    assert card is not None
+    return {**chosen.settings, **card.region(reach=chosen.reach)}
 
 
 def named(name: str) -> Preset:

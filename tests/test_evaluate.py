@@ -25,6 +25,7 @@ from drq.adapters import InPrecision, Subset, Wrapper
 from drq.data.dataset import Data, Held
 from drq.errors import MissingError
 from drq.evaluation.records import COLUMNS
+from drq.evaluation.showcase import examples
 from drq.models import weights
 from drq.models.classifier import Card
 from drq.threads import threads
@@ -255,24 +256,59 @@ def test_a_pursuit_tells_whether_the_model_withstood_it(tmp_path: Path) -> None:
     close(found["threat_passes"], standing.passes)
 
 
+def darker(x: Tensor) -> Tensor:
+    """A front."""
+    return 0.8 * x + 0.1
+
+
+def test_later_samples_behind_a_front(tmp_path: Path) -> None:
+    """Row by row what direct calls say about samples 9 to 14, also where the defence is attacked and where images are kept."""
+    table = {"norm": "linf", "radius": 0.2, "front": darker, **FEW}
+    trials = {"clean": None, "PGD": PGD, "own": Trial(PGD, victim="defence")}
+    given = {"models": {"a": MODEL}, "data": {"x": images(MODEL)}, "threats": trials, "defences": {"DRQ": table}}
+    run = drq.evaluate(Spec(**given, first=9, limit=6, shard=4, keep_images=3, rounding=False), tmp_path)
+    assert [task["samples"] for task in run.about["tasks"]] == [6, 6, 6]
+    robust = drq.DRQ(MODEL, "linf", 0.2, front=darker, **FEW)
+    x, y = images(MODEL)[9:15]
+    victims = {"clean": None, "PGD": MODEL, "own": robust.variant(prune="none")}
+    for number, (threat, victim) in enumerate(victims.items()):
+        shifted = x if victim is None else PGD(victim, x, y)
+        rows = run.records.filter(pl.col("threat") == threat).sort("index")
+        assert rows["index"].to_list() == [*range(9, 15)]
+        assert rows["label"].to_list() == y.tolist()
+        assert rows["prediction"].to_list() == robust.decide(shifted).label.tolist()
+        assert rows["base_prediction"].to_list() == MODEL(shifted).argmax(1).tolist()
+        assert rows["cosine"].null_count() + rows["cosine"].is_nan().sum() == 6  # behind a front there is no way from the input
+        np.testing.assert_allclose(run.images(number), shifted[:3].numpy(), atol=1e-6)
+    shown = examples(run, run.records, each=2)
+    assert {each["title"] for each in shown} <= {f"{threat}, image {index} of x" for threat in victims for index in (9, 10, 11)}
+
+
+def test_costly_attacks_are_on_the_first_samples_that_are_asked_for(tmp_path: Path) -> None:
+    asked = threats.DecisionBased("linf", 0.15, queries=20)
+    given = {"models": {"a": MODEL}, "data": {"x": images(MODEL, 70)}, "threats": {"asked": Trial(asked, victim="defence")}}
+    run = drq.evaluate(Spec(**given, defences={"standard": {}}, first=60, limit=8, shard=4), tmp_path)
+    assert run.records["threat_passes"].max() > 10  # every third is wrong already
+
+
 def test_parts_of_a_spec_are_put_together(tmp_path: Path) -> None:
     """In one directory one after the other, or in two whose files are then copied into one: the rows are those of one call."""
     spec = Spec(
         models={"a": MODEL, "b": network(2)}, data={"x": images(MODEL)}, defences={"standard": {}}, shard=10, name="parts"
     )
     whole = drq.evaluate(spec, tmp_path / "whole").records.select(*KEY, "prediction")
-    first = drq.evaluate(spec, tmp_path / "one", only="a on x")
+    first = drq.evaluate(spec, tmp_path / "one", only="a")
     assert set(first.records["model"]) == {"a"}
     assert drq.evaluate(spec, tmp_path / "one").records.select(*KEY, "prediction").equals(whole)
     for only in "ab":
-        drq.evaluate(spec, tmp_path / f"only-{only}", only=f"{only} on")
+        drq.evaluate(spec, tmp_path / f"only-{only}", only=only)
     copytree(tmp_path / "only-b", tmp_path / "only-a", dirs_exist_ok=True)
     events: list[str] = []
     both = drq.evaluate(spec, tmp_path / "only-a", tell=lambda event: events.append(event.what))
     assert "shard" not in events  # nothing was left to do
     assert both.records.select(*KEY, "prediction").equals(whole)
     refused(
-        drq.evaluate, spec, tmp_path / "none", only="c on", words=["only must be a word in what the spec asks for, got 'c on'"]
+        drq.evaluate, spec, tmp_path / "none", only="c", words=["only must be a model, data or a threat of the spec, got 'c'"]
     )
 
 

@@ -53,20 +53,38 @@ def test_a_gain_is_that_of_images():
 
 
 def test_the_page_has_every_defence_and_a_verdict(tmp_path):
-    keeping.keep(run(tmp_path / "run", answers(), "improve"), tmp_path)
+    rows = answers().with_columns(pl.col("index") + 7)
+    keeping.keep(run(tmp_path / "run", rows, "improve"), tmp_path)
     text = improvements.page(tmp_path)
     assert len(re.findall(r"^\| cifar10-(linf|l2) \| ", text, re.MULTILINE)) == len(MODELS) * len(NAMES)
-    assert "on images 0 to 59;" in text
+    assert "on images 7 to 66;" in text
+    shown = [line.split(" | ") for line in text.splitlines() if line.startswith("| cifar10-linf | ")]
+    for line in shown:  # clean is in no mean over shifts
+        part = rows.filter(
+            pl.col("model") == MODELS[0],
+            pl.col("defence") == line[1],
+            (pl.col("data") != "cifar10") | (pl.col("threat") != "clean"),
+        )
+        assert float(line[6]) == pytest.approx(100 * (part["prediction"] == part["label"]).mean(), abs=0.006)
+    gained = improvements.gain(improvements.shifted(rows).filter(model=MODELS[0]), "DRQ shift")
+    assert shown[2][7] == str(gained)  # of this model alone
     assert "- `DRQ shift` counts as better: its interval on `cifar10-linf` lies above 0" in text
-    assert "- `standard` does not count as better than the paper's: on `cifar10-linf` its interval reaches 0." in text
+    assert "- `standard` does not count as better than the paper's: on `cifar10-linf` its interval lies below 0." in text
+
+
+def test_part_of_the_shifts_allows_no_verdict(tmp_path):
+    keeping.keep(run(tmp_path / "run", answers().filter(pl.col("data") == "cifar10"), "improve"), tmp_path)
+    assert "counts as better" not in improvements.page(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("gains", "words"),
     [
         ({"cifar10-linf": Gain(2, 1, 3), "cifar10-l2": Gain(0.1, -1, 1.2)}, "counts as better"),
-        ({"cifar10-linf": Gain(2, 1, 3), "cifar10-l2": Gain(-0.1, -1, 1.2)}, "it loses on `cifar10-l2`"),
+        ({"cifar10-linf": Gain(2, 1, 3), "cifar10-l2": Gain(-0.1, -1, 1.2)}, "it gains nothing on `cifar10-l2`"),
         ({"cifar10-linf": Gain(2, -0.1, 3), "cifar10-l2": Gain(1, 0.5, 1.2)}, "its interval reaches 0"),
+        ({"cifar10-linf": Gain(-2, -3, -1), "cifar10-l2": Gain(1, 0.5, 1.2)}, "its interval lies below 0"),
+        ({"cifar10-linf": Gain(2, 1, 3), "cifar10-l2": Gain(0, 0, 0)}, "it gains nothing on `cifar10-l2`"),
         ({"cifar10-linf": Gain(2, 1, 3)}, "not measured on several models"),
         ({"cifar10-l2": Gain(2, 1, 3), "cifar10-augment": Gain(2, 1, 3)}, "not measured on several models"),
     ],
@@ -101,6 +119,5 @@ def test_attacks_on_presets_themselves_have_verdicts(name, tmp_path):
     text = improvements.page(tmp_path)
     assert "| cifar10-linf | DRQ linf | " in text
     assert " | survives | 200 | " in text
-    assert (
-        text.count("`drq reproduce improve") == text.count("Not run yet: `drq reproduce") + 3
-    )  # one was run, two are named above
+    assert f"Not run yet: `drq reproduce {name} " not in text
+    assert text.count("Not run yet: `drq reproduce improve") == 3

@@ -5,7 +5,10 @@ import pytest
 from synthetic import records
 from test_reproduction import run
 
+from drq.evaluation.plan import tasks
+from drq.evaluation.sources import as_spec
 from drq.reproduction import keeping, ledger, peers
+from drq.reproduction.catalogue import BEYOND
 from drq.threats.corruptions.constants import KINDS
 
 MODEL, IMAGES = "cifar10-linf", 200
@@ -55,6 +58,23 @@ def test_the_overview_has_every_place_and_cost(tmp_path):
     assert "| Hedge | 55.00 | 55.00 | 55.00 | 55.00 | 55.00 | 55.00 |  | 21 | " in text
     assert " | a batch, other weights |" in text  # TENT
     assert "No other defence that is at most as dear is shown to be better than DRQ linf" in text
+
+
+def test_all_parts_of_the_red_team_are_on_the_page(tmp_path):
+    noise = attacked(60, 80).filter(pl.col("defence") != "standard").with_columns(defence=pl.lit("DRQ noise"))
+    text = page(tmp_path, redteam_linf=attacked(60, 80), redteam_noise=noise)
+    assert "| cifar10-linf | DRQ linf | " in text
+    assert "| cifar10-linf | DRQ noise | " in text
+
+
+def test_no_part_of_the_red_team_asks_what_another_asks():
+    asked = [
+        (task.model, task.data, task.threat, defence)
+        for name in BEYOND["redteam"]
+        for task in tasks(as_spec(name))
+        for defence in task.defences
+    ]
+    assert len(asked) == len(set(asked)) > 40
 
 
 def test_a_cheaper_peer_that_is_better_is_named(tmp_path):

@@ -9,13 +9,15 @@ from drq.cli import main
 from drq.defences import Standard
 from drq.evaluation import reading
 from drq.models.classifier import Card
+from drq.predict import Predictor
 from drq.reproduction.catalogue import wanted
 
 
 @pytest.mark.parametrize("name", drq.presets.PRESETS)
 def test_every_preset_is_made_of_arguments_and_rests_on_an_experiment(name):
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3)).eval()
-    robust = drq.DRQ(model, "linf", 0.1, **drq.preset(name))
+    model.card = Card("mine", norm="linf", radius=0.1)
+    robust = drq.DRQ(model, **drq.preset(name, model))
     assert robust.decide(torch.rand(2, 3, 4, 4)).label.shape == (2,)
     assert wanted([drq.presets.PRESETS[name].experiment])
 
@@ -32,7 +34,11 @@ def test_a_preset_may_reach_less_far():
     assert {name: each.around(model).radius for name, each in made.items()} == {"paper": 0.2, "guarded": 0.1}
     assert [each.record for each in made.values()] == [{"defence": "drq"}, {"defence": "drq", "reach": 1.0}]
     given = {"defence": "drq", "preset": "guarded", "norm": "linf", "radius": 0.3}
-    assert reading.defence("mine", given, "defences.mine").around(model).radius == 0.3
+    refused(reading.defence, "mine", given, "defences.mine", words=["defences.mine must leave norm and radius to this preset"])
+    assert drq.preset("guarded", model) == {"norm": "linf", "radius": 0.1}
+    assert drq.preset("fast", model) == drq.preset("fast") | {"norm": "linf", "radius": 0.2}
+    refused(drq.preset, "guarded", words=["model must be given for guarded, which follows its training"])
+    refused(drq.preset, "guarded", torch.nn.Identity(), words=["model must have a card that says how it was trained"])
 
 
 def test_one_step_is_a_tenth_of_the_cost():
@@ -64,6 +70,28 @@ def test_the_model_alone_may_have_a_front():
     assert restored.record == {"defence": "standard", "front": "Restoration(detail=0.25)"}
     assert Standard().around(model) is model
     assert Standard().record == {"defence": "standard"}
+
+
+def test_pictures_are_answered_with_the_preset():
+    plain, shift = (Predictor("cifar10-small", preset=name) for name in ("paper", "shift"))
+    assert (plain.robust.front, plain.robust.explore) == (None, drq.Gradient(20))
+    settings = (shift.robust.front, shift.robust.explore, shift.robust.quantify, shift.robust.radius)
+    assert settings == (drq.Restoration(), drq.Gradient(1), drq.Gradient(1), plain.robust.radius)
+    assert Predictor("cifar10-small", preset="guarded").robust.radius == plain.robust.radius / 2
+
+
+def test_the_standard_answer_is_that_of_the_model_alone():
+    """Dull pictures, about which the model behind the front says something else."""
+    predictor, source = Predictor("cifar10-small", preset="shift"), torch.Generator().manual_seed(0)
+    coarse = torch.rand((40, 3, 4, 4), generator=source)
+    dull = 0.5 + 0.1 * torch.nn.functional.interpolate(coarse, size=32, mode="bicubic")
+    with torch.no_grad():
+        alone, behind = (predictor.model(each).argmax(1) for each in (dull, drq.Restoration()(dull)))
+    place = int((alone != behind).long().argmax())
+    assert alone[place] != behind[place]
+    (answer,) = predictor._decide(["dull"], [dull[place]])
+    assert answer.standard == predictor.card.classes[int(alone[place])]
+    assert answer.changed == (answer.answer != answer.standard)
 
 
 def test_a_mistaken_preset_is_named(tmp_path, capsys):

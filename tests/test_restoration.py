@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import drq
+from drq import threats
 from drq.evaluation import reading
 from drq.restoration import Restoration
 from drq.threats.pursuit import aimed_at
@@ -141,12 +142,60 @@ def test_attackers_follow_a_class_through_the_front():
     torch.testing.assert_close(slopes[0], 0.5 * slopes[1])
 
 
+THREATS = {
+    "transfer": lambda radius, box: threats.Transfer("linf", radius, threats.APGD("linf", radius, 8, bounds=box), bounds=box),
+    "envelope": lambda radius, box: threats.Envelope("linf", radius, 8, bounds=box),
+    "end to end": lambda radius, box: threats.EndToEnd("linf", radius, 5, bounds=box),
+    "manipulation": lambda radius, box: threats.Manipulation("linf", radius, 8, bounds=box),
+}
+
+
+@pytest.mark.parametrize("threat", THREATS)
+def test_attacks_see_through_the_front(threat):
+    """Half as far behind a front that halves everything is the same problem, in double precision to the last digits."""
+    model, x = Bent().double().eval(), torch.rand(12, 3, 4, 4, dtype=torch.float64)
+    short = {"explore": drq.Gradient(3), "quantify": drq.Gradient(3)}
+    fronted, plain = (drq.DRQ(model, "linf", 0.1, bounds=(0.0, 1.0), front=front, **short).eval() for front in (halved, None))
+    y = model(halved(x)).argmax(1)
+    before = THREATS[threat](0.2, (0.0, 1.0))(fronted, x, y)
+    behind = THREATS[threat](0.1, (0.25, 0.75))(plain, halved(x), y)
+    assert (before - x).abs().max() > 0.1
+    torch.testing.assert_close(halved(before), behind, atol=1e-6, rtol=0)
+
+
 def test_planes_lie_behind_the_front():
     model, x = Bent().eval(), torch.rand(1, 3, 4, 4)
-    fronted = drq.DRQ(model, "linf", 0.1, keep_points=True, front=halved)
-    plane = fronted.slice(fronted.decide(x), pixels=4)
-    again = drq.DRQ(model, "linf", 0.1, keep_points=True)
-    assert torch.equal(plane.label, again.slice(again.decide(halved(x)), pixels=4).label)
+    fronted, plain = (drq.DRQ(model, "linf", 0.1, keep_points=True, front=front) for front in (halved, None))
+    found, behind = fronted.decide(x), plain.decide(halved(x))
+    pairs = [(fronted.slice(found, pixels=5), plain.slice(behind, pixels=5))]
+    u, v = torch.randn(2, 3, 4, 4)
+    pairs += [(fronted.plane(x, u, v, pixels=5), plain.plane(halved(x), u, v, pixels=5))]
+    for mine, expected in pairs:
+        assert torch.equal(mine.base_confidence.nan_to_num(), expected.base_confidence.nan_to_num())
+        assert torch.equal(mine.label, expected.label)
+
+
+def test_a_front_is_as_little_changed_as_a_model():
+    model, x = Bent().eval(), torch.rand(2, 3, 4, 4)
+    front = nn.BatchNorm2d(3)
+    with pytest.raises(drq.InputError, match="front must be in evaluation mode, got a module in training mode"):
+        drq.DRQ(model, "linf", 0.1, bounds=None, front=front).decide(x)
+    with pytest.raises(drq.InputError, match="x must lie within bounds"):
+        drq.DRQ(model, "linf", 0.1, front=Restoration()).decide(255 * x)
+
+
+def test_restored_pictures_stay_pictures(pictures):
+    """Sharpening overshoots, and is limited where there is next to no detail."""
+    restored = Restoration(5.0)(pictures)
+    assert restored.min() >= 0
+    assert restored.max() <= 1
+    smooth = nn.functional.interpolate(torch.rand(2, 1, 2, 2).double(), size=16, mode="bicubic")
+    stretched = Restoration(None)(smooth)
+    blurred = nn.functional.conv2d(
+        nn.functional.pad(stretched, (1, 1, 1, 1), "reflect"), torch.tensor([[[[1.0, 2, 1], [2, 4, 2], [1, 2, 1]]]]).double() / 16
+    )
+    expected = (stretched + 2 * (stretched - blurred)).clamp(0, 1)  # three times the detail, no more
+    torch.testing.assert_close(Restoration(5.0)(smooth), expected)
 
 
 def test_specs_name_a_front():

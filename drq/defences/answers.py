@@ -87,7 +87,7 @@ def _by_drq(defence: DRQ, x: Tensor, y: Tensor) -> Answers:
         radius=torch.where(decision.found, decision.radius, torch.nan),
         found=decision.found,
         candidates=decision.reached.sum(1),
-        way=_way(decision),
+        way=_way(decision) if defence.front is None else None,  # behind a front there is no way from the input
     )
 
 

@@ -49,7 +49,7 @@ def judge(provision: Provision, shard: Shard) -> Judged:
         shifted = _shifted(provision, shard, stage, made[shard.task.defences[0]], x, y, index)
         shared = _shared(provision, shard, stage) | _at(stage.model, x, y, index, shifted)
         asked = {name: _judged(defence, stage.model, x, y, shifted.x, provision.rounding) for name, defence in made.items()}
-    count = max(0, min(provision.keep_images, shard.last) - shard.first)
+    count = max(0, min(provision.first + provision.keep_images, shard.last) - shard.first)
     kept = shifted.x[:count].cpu().numpy() if count else None
     return Judged(_stacked([shared | each | {"defence": name} for name, each in asked.items()], len(x)), kept)
 
@@ -69,13 +69,14 @@ def _shifted(
     threat, victim = shard.task.trial.threat, defence
     if threat is None:
         return Shifted(x, torch.zeros(len(x)))
+    place = index - provision.first  # threats count from the first sample that is asked for
     if shard.task.trial.victim != "defence":
         key = _key(provision, shard, stage, x)
-        made = partial(threat.run, stage.model, x, y, index=index)
+        made = partial(threat.run, stage.model, x, y, index=place)
         return made() if key is None else SHIFTED.get(key, made)
     if isinstance(victim, DRQ):  # an attack on scores must see those of all classes
         victim = victim.variant(keep_points=False, prune="none" if isinstance(threat, Attack) else victim.prune)
-    return threat.run(victim, x, y, index=index)
+    return threat.run(victim, x, y, index=place)
 
 
 def _key(provision: Provision, shard: Shard, stage: Scene, x: Tensor) -> Hashable:
@@ -84,7 +85,7 @@ def _key(provision: Provision, shard: Shard, stage: Scene, x: Tensor) -> Hashabl
     own = shard.task.model in provision.models or "python:" in shard.task.model or not _ours(threat)
     if threat is None or own or x.numel() * x.element_size() > LARGEST_KEPT:
         return None
-    what = (json.dumps(threat.record), stage.data_sha256, shard.task.data, shard.first, shard.last)
+    what = (json.dumps(threat.record), stage.data_sha256, shard.task.data, provision.first, shard.first, shard.last)
     return (stage.seen.number, *what, provision.threads)
 
 

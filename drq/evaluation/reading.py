@@ -18,7 +18,7 @@ from drq.defences.defence import Custom, Defence, Quantified, Standard
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
 from drq.gradient import Gradient, Random
-from drq.presets import Preset, named
+from drq.presets import PAPER_REACH, Preset, named
 from drq.restoration import Restoration
 from drq.smoothing import InnerAttack, Noise
 from drq.threats.catalogue import FAMILIES
@@ -176,6 +176,8 @@ def defence(name: str, given: Any, where: str) -> Defence:
     if kind == "drq":
         chosen: Preset = called(named, {"name": table.pop("preset", "paper")}, where)
         settings = dict(chosen.settings) | _drq_settings(table, where)
+        follows = chosen.reach == PAPER_REACH or not {"norm", "radius"} & settings.keys()
+        require(follows, where, "leave norm and radius to this preset", "one of them", "leave out the preset, or them")
         return called(Quantified, {"settings": settings, "reach": chosen.reach}, where)  # type: ignore[no-any-return]
     if kind in PEERS:
         return called(PEERS[kind], _settings(table, _known(PEERS[kind]), where), where)  # type: ignore[no-any-return]

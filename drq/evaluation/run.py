@@ -85,6 +85,11 @@ class Run:
         """Parts by their key."""
         return sorted((path.stem, path) for path in (self.path / "parts").glob("[0-9]*.npz"))
 
+    @property
+    def first(self) -> int:
+        """The first sample of every data set; images that were kept begin with it."""
+        return int(self.about["spec"].get("first", 0))
+
     def images(self, task: int) -> NDArray[np.float32]:
         """The images that were kept of one task, by its number in ``about["tasks"]``; (0,) where there are none."""
         files = sorted((self.path / "images").glob(f"{task:04d}-*.npz"))

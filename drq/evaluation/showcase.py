@@ -35,18 +35,19 @@ def examples(run: Run, records: polars.DataFrame, each: int = 3) -> list[dict[st
             continue  # nothing was kept, or it is no picture
         before = run.images(clean[task["model"], task["data"]]) if (task["model"], task["data"]) in clean else images[:0]
         for index, caption in _chosen(run, records, number, len(images), each):
-            pair = [before[index]] if task["threat"] != "clean" and index < len(before) else []
+            place = index - run.first
+            pair = [before[place]] if task["threat"] != "clean" and place < len(before) else []
             title = f"{task['threat']}, image {index} of {task['data']}"
-            found.append({"title": title, "caption": caption, "image": _side_by_side([*pair, images[index]])})
+            found.append({"title": title, "caption": caption, "image": _side_by_side([*pair, images[place]])})
     return found
 
 
 def _chosen(run: Run, records: polars.DataFrame, number: int, kept: int, each: int) -> Iterator[tuple[int, str]]:
-    """Positions of the samples that tell most, and who said what about them."""
+    """Indices of the samples that tell most, and who said what about them."""
     pl, task = require_polars(), run.about["tasks"][number]
     trial = run.about["spec"]["threats"][task["threat"]]
     rows = records.filter(
-        pl.col("index") < kept,
+        pl.col("index") < run.first + kept,
         *(pl.col(name) == task[name] for name in ("model", "data", "victim")),
         pl.col("suite") == trial["suite"],
         pl.col("threat") == trial["title"],

@@ -114,6 +114,7 @@ class Provision:
     threads: int
     rounding: bool
     keep_images: int
+    first: int  # sample of every data set that is used
     most: int | None  # samples of a data set that are used, at most
     defences: Mapping[str, Defence]
     models: Mapping[str, Handed] = field(repr=False)  # others are loaded by name
@@ -128,7 +129,7 @@ class Provision:
         data = {name: Handed(each) for name, each in spec.given_data.items()}
         limits = [task.limit for task in tasks(spec)]
         most = None if None in limits else spec.first + max(each for each in limits if each is not None)
-        how = (spec.seed, spec.precision, spec.quick, device, spec.threads, spec.rounding, every, most)
+        how = (spec.seed, spec.precision, spec.quick, device, spec.threads, spec.rounding, every, spec.first, most)
         return cls(spec.name, spec.hash, *how, spec.defences, models, data)
 
 

@@ -90,8 +90,9 @@ class Opened:
             same = all(task.get(name) == row[name] for name in ("model", "data", "victim"))
             if same and trial.get("title") == row["threat"] and row["defence"] in task.get("defences", ()):
                 images = self.run.images(number)
-                if images.ndim == 4 and images.shape[1] in (1, 3) and row["index"] < len(images):
-                    return Tensor(images[row["index"]])
+                place = row["index"] - self.run.first
+                if images.ndim == 4 and images.shape[1] in (1, 3) and place < len(images):
+                    return Tensor(images[place])
         return None
 
 

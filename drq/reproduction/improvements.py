@@ -34,8 +34,9 @@ HEAD = """\
 # Presets
 
 `drq.DRQ(model, **drq.preset("fast"))` has settings by name; `drq predict --preset fast` and `preset = "fast"` in a spec take
-the same. The paper's are the default. Others are chosen by `python benchmarks/variants.py` on the CIFAR-10 test images below
-5000 and `cifar10-linf` alone; this page reports on later images and on other models. `make ledger` makes it from records.
+the same; `drq.preset("guarded", model)` also takes norm and radius from the card of a model. The paper's are the default. Others
+are chosen on the CIFAR-10 test images below 5000 and `cifar10-linf` alone, by `python benchmarks/variants.py` and `drq reproduce
+improve-search`; this page reports on later images and on other models. `make ledger` makes it from records.
 """
 HELD_OUT = """\
 Accuracies in percent on images {first} to {last}; *all shifts* is the mean over the fifteen corruptions at severity 5, one random
@@ -116,7 +117,7 @@ def _held_out(record: Record | None) -> Iterator[str]:
         whole = places.filter(pl.col("shift") != "clean")["right"]
         values = [number("accuracy", known[each]) if each in known else "" for each in COLUMNS.values()]
         found = None if name == PAPER else gain(rows.filter(model=model), str(name))
-        if found is not None:
+        if found is not None and len(whole) == SHIFTS:
             gains.setdefault(str(name), {})[str(model)] = found
         cost = f"{float(part.select(pl.col('passes').mean()).item()):,.0f}"
         lines.append([model, name, *values, number("accuracy", whole.mean()), found or "", cost])
@@ -130,10 +131,12 @@ def verdict(name: str, gains: dict[str, Gain]) -> str:
     if here is None or len(gains) < 2:
         return COUNTS_NOT.format(name=name, why="it was not measured on several models")
     if here.low <= 0:
-        return COUNTS_NOT.format(name=name, why=f"on `{CHOSEN_ON}` its interval reaches 0")
+        return COUNTS_NOT.format(
+            name=name, why=f"on `{CHOSEN_ON}` its interval {'reaches' if here.high >= 0 else 'lies below'} 0"
+        )
     worse = [f"`{model}`" for model, each in gains.items() if each.middle <= 0]
     if worse:
-        return COUNTS_NOT.format(name=name, why=f"it loses on {', '.join(worse)}")
+        return COUNTS_NOT.format(name=name, why=f"it gains nothing on {', '.join(worse)}")
     return COUNTS.format(name=name, model=CHOSEN_ON)
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from drq.adapters import Behind
 from drq.decision import Decision
 from drq.drq import DRQ
 from drq.objectives import Model, Objective, Score, away_from, every_point, favour, log_odds
@@ -17,12 +18,17 @@ from drq.threats.target import Answer, Meter, Target
 
 
 class DRQTarget(Target):
-    """A DRQ: deterministic, differentiable by construction, with searches that can be shortened."""
+    """A DRQ: deterministic, differentiable by construction, with searches that can be shortened.
+
+    Where it has a front, the static model is the one behind it, and gains are over that.
+    """
 
     defence: DRQ
 
     def __init__(self, defence: DRQ, draws: int = 10) -> None:
         super().__init__(defence, draws)
+        if defence.front is not None:
+            self.static = Behind(defence.front, self.static)
         self.meter = Meter()  # the one that counts at present
 
     @contextmanager

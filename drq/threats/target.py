@@ -64,6 +64,7 @@ class Target:
         self.defence: Any = defence
         inner: Any = getattr(defence, "model", None)
         self.static: nn.Module = inner if hasattr(defence, "decide") else defence
+        self.counted = self.static  # whose evaluations are
         self.most_draws = draws
         self.draws = draws if getattr(defence, "random", False) else 1
 
@@ -92,7 +93,7 @@ class Target:
     def metered(self) -> Iterator[Meter]:
         """Count every row that the static model evaluates meanwhile."""
         meter = Meter()
-        handle = self.static.register_forward_hook(meter.count, with_kwargs=True)
+        handle = self.counted.register_forward_hook(meter.count, with_kwargs=True)
         try:
             yield meter
         finally:
