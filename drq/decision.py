@@ -19,7 +19,7 @@ class Decision(Rows):
     """What DRQ found for a batch of N samples and C classes, K of which were searched. Indexing selects samples."""
 
     label: Tensor  # (N,) the class that stays highest
-    base_label: Tensor  # (N,) the label of the undefended classifier
+    base_label: Tensor  # (N,) the label of the undefended classifier, behind the front where there is one
     robustness: Tensor  # (N, C) confidence that remains after quantification; 0 where a class was not reached
     reached: Tensor  # (N, C) bool: exploration found a point that the model assigns to the class
     radius: Tensor  # (N,) radius of exploration, infinite where calibration found none

@@ -451,9 +451,11 @@ def test_drq_follows_the_training_of_the_model(tmp_path: Path) -> None:
     """The digits by name: twice the radius of the training in its norm; a radius of its own for every sample in another."""
     few = {"explore": {"search": "Gradient", "steps": 2}, "quantify": {"search": "Gradient", "steps": 2}}
     table = {"models": ["digits"], "data": ["digits"], "limit": 4, "rounding": False}
-    records = drq.evaluate({**table, "defences": {"drq": few, "l2": {"norm": "l2", **few}}}, tmp_path).records
+    defences = {"drq": few, "l2": {"norm": "l2", **few}, "guarded": {"preset": "guarded", **few}}
+    records = drq.evaluate({**table, "defences": defences}, tmp_path).records
     model, (x, _) = drq.load_model("digits"), drq.load_data("digits").batch(range(4))
-    assert set(np.float32(rows(records, "clean", "drq")["radius"])) == {np.float32(2 * model.card.radius)}
+    for name, reach in {"drq": 2, "guarded": 1}.items():
+        assert set(np.float32(rows(records, "clean", name)["radius"])) == {np.float32(reach * model.card.radius)}
     expected = drq.calibrate(model, x, "l2")[0]
     close(rows(records, "clean", "l2")["radius"], torch.where(expected < torch.inf, expected, torch.nan))
     assert set(records["data_sha256"]) == {drq.load_data("digits").sha256}

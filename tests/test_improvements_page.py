@@ -115,7 +115,9 @@ def test_what_was_tried_is_told_by_ideas(tmp_path):
 
 @pytest.mark.parametrize("name", ["improve-attacked", "improve-search", "improve-digits"])
 def test_attacks_on_presets_themselves_have_verdicts(name, tmp_path):
-    keeping.keep(run(tmp_path / "run", attacked(100, 60), name), tmp_path)
+    rows = attacked(100, 60)
+    alone = rows.filter(pl.col("threat") == "red team").with_columns(defence=pl.lit("standard"))  # the model is attacked, too
+    keeping.keep(run(tmp_path / "run", pl.concat([rows, alone]), name), tmp_path)
     text = improvements.page(tmp_path)
     assert "| cifar10-linf | DRQ linf | " in text
     assert " | survives | 200 | " in text

@@ -7,7 +7,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
 from threading import Lock
@@ -245,4 +245,4 @@ def around(provision: Provision, name: str, seen: Seen) -> nn.Module:
     if not isinstance(defence, Quantified):
         return defence.around(seen.model)
     fast = QUICK if provision.quick and chosen_device(provision.device).startswith("cuda") else {}
-    return seen.searched(Quantified(fast | dict(defence.settings)).around(seen.model))
+    return seen.searched(replace(defence, settings=fast | dict(defence.settings)).around(seen.model))

@@ -105,7 +105,8 @@ def adaptive(team: polars.DataFrame) -> polars.DataFrame:
     """A row for each model, attack on defences and defence: the defended worst case beside the static one."""
     pl = require_polars()
     found = tables.cells(team.filter(pl.col("victim") == "defence"))
-    return found.with_columns(pl.selectors.categorical().cast(pl.String), survives=pl.col("difference_low") > 0)
+    found = found.with_columns(pl.selectors.categorical().cast(pl.String), survives=pl.col("difference_low") > 0)
+    return found.filter(pl.col("defence") != ALONE)  # where the model alone was attacked as well, that is in the static numbers
 
 
 def _overview(peers: Record | None, team: polars.DataFrame | None) -> Iterator[str]:
