@@ -85,7 +85,7 @@ class Spec:
 
     >>> spec = Spec(models=["digits"], data=["digits"], defences={"DRQ": {"norm": "linf", "radius": "51/255"}})
     >>> spec.defences["DRQ"]
-    Quantified(settings={'norm': 'linf', 'radius': 0.2})
+    Quantified(settings={'norm': 'linf', 'radius': 0.2}, reach=2.0)
     """
 
     models: Sequence[str] | Mapping[str, nn.Module] = ()
