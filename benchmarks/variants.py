@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,8 +67,8 @@ LOOKS = {
     "linf 16/255, 20 random points quantify": Looking("linf", 16 / 255, drq.Gradient(1), drq.Random(20)),
 }
 FEATURES = {
-    "behind stage 3": ("layer3", 0.3),
-    "behind stage 2": ("layer2", 0.3),
+    "behind stage 3": (4, 0.05),
+    "behind stage 2": (3, 0.05),
 }  # of PreActResNet, radius by the features' length
 SHIFTS = [*KINDS, "rotation", "translation"]
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the log-odds at the input, beside those of a search
@@ -112,16 +113,11 @@ def seen(robust: drq.DRQ, x: Tensor) -> Seen:
     return Seen(found.base_log_odds, found.explored_log_odds, found.log_odds, float(found.passes.double().mean()))
 
 
-def in_features(model: Any, name: str, x: Tensor) -> Seen:
-    """The same in the features that a stage of the network returns, around which nothing is bounded."""
-    last, share = FEATURES[name]
-    network, whole = model.model, nn.Sequential()
-    stages = ["conv1", "layer1", "layer2", "layer3", "layer4"]
-    cut = stages.index(last) + 1
-    trunk = nn.Sequential(*(getattr(network, each) for each in stages[:cut]))
-    for each in stages[cut:]:
-        whole.append(getattr(network, each))
-    tail = Tail(whole, network).eval()
+def in_features(model: Any, cut: int, share: float, x: Tensor) -> Seen:
+    """The same in the features behind so many stages of a PreActResNet, around which nothing is bounded."""
+    network = model.model
+    stages = [network.conv1, network.layer1, network.layer2, network.layer3, network.layer4]
+    trunk, tail = nn.Sequential(*stages[:cut]), Tail(nn.Sequential(*stages[cut:]), network).eval()
     with torch.no_grad():
         features = trunk((x - model.mean) / model.std)
     radius = share * features.flatten(1).norm(dim=1)
@@ -154,11 +150,9 @@ def record(name: str, first: int, count: int, out: Path, device: str) -> None:
     for title, (norm, radius, explore, quantify, alpha, behind) in LOOKS.items():
         for front in behind:
             each = robust.variant(norm=norm, radius=radius, alpha=alpha, explore=explore, quantify=quantify, front=doors[front])
-            looks[f"{front}: {title}"] = lambda x, each=each: seen(each, x)  # type: ignore[misc]
-    for front in doors:  # the model alone
-        looks[f"{front}: alone"] = lambda x, front=front: alone(robust, doors[front](x))  # type: ignore[misc]
-    for title in FEATURES:
-        looks[f"none: {title}"] = lambda x, title=title: in_features(model, title, x)  # type: ignore[misc]
+            looks[f"{front}: {title}"] = partial(seen, each)
+    looks |= {f"{front}: alone": partial(alone, robust, door) for front, door in doors.items()}
+    looks |= {f"none: {title}": partial(in_features, model, *FEATURES[title]) for title in FEATURES}
     kept, passes, titles, labels = [], np.zeros(len(looks)), [], np.zeros(0)
     for title, x, y in conditions(model, torch.arange(first, first + count), device):
         found = [look(x) for look in looks.values()]
@@ -173,10 +167,10 @@ def record(name: str, first: int, count: int, out: Path, device: str) -> None:
     np.savez_compressed(out, log_odds=np.stack(kept), labels=labels, conditions=titles, **about)
 
 
-def alone(robust: drq.DRQ, x: Tensor) -> Seen:
-    """The model itself, which explores nothing."""
+def alone(robust: drq.DRQ, front: Callable[[Tensor], Tensor], x: Tensor) -> Seen:
+    """The model itself behind a front, which explores nothing."""
     with torch.no_grad():
-        odds = drq.log_odds(robust.classifier(x))
+        odds = drq.log_odds(robust.classifier(front(x)))
     return Seen(odds, odds, odds, 1.0)
 
 

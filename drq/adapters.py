@@ -88,6 +88,7 @@ class Behind(Wrapper):
         super().__init__(model)
         require(callable(front), "front", "be callable", repr(front), "drq.Restoration() is one")
         self.front = front
+        self.training = self.training or bool(getattr(front, "training", False))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(self.front(x))

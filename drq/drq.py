@@ -35,7 +35,7 @@ from drq.plane import Extent, Plane, through
 from drq.regions import Procedure, Regions, one_by_one
 from drq.scores import log_robustness
 from drq.search import Search, check_steps
-from drq.setting import Facts, Setting, prepare
+from drq.setting import Facts, Setting, check_mode, prepare
 from drq.slices import sliced
 
 logger = logging.getLogger("drq")
@@ -175,8 +175,8 @@ class DRQ(Wrapper):
         """What is searched in place of x: what the front returns, where there is one."""
         if self.front is None:
             return x
-        training = isinstance(self.front, nn.Module) and any(each.training for each in self.front.modules())
-        require(not training, "front", "be in evaluation mode", "a module in training mode", "call front.eval() first")
+        if isinstance(self.front, nn.Module):
+            check_mode(self.front, "front")
         return self.front(x)
 
     def ball(self, center: Tensor, radius: Tensor) -> Ball:

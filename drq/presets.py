@@ -11,6 +11,8 @@ from drq.errors import nearest, require
 from drq.gradient import Gradient
 from drq.restoration import Restoration
 
+PAPER_REACH = 2.0  # the radius of exploration, as a multiple of that of the training
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -26,10 +28,9 @@ class Preset:
     summary: str
     experiment: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    reach: float = 2.0  # as in the paper
+    reach: float = PAPER_REACH
 
 
-PAPER_REACH = 2.0
 _ONE_STEP = {"explore": Gradient(steps=1), "quantify": Gradient(steps=1)}
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {

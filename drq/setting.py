@@ -112,7 +112,7 @@ def prepare(
     form = tuple(each.shape for each in model.parameters()) if isinstance(model, nn.Module) else ()  # a head may be replaced
     kind = (id(model), form, x.shape[1:], x.dtype, x.device, dtype)
     facts = (known or {}).get(kind) or examine(InPrecision(model, dtype), x)
-    _check_mode(exact)
+    check_mode(exact)
     if known is not None:
         known[kind] = facts
     quick = InPrecision(model, dtype)
@@ -154,7 +154,7 @@ class Facts(NamedTuple):
 
 def examine(model: nn.Module, x: Tensor) -> Facts:
     """Run one row forward and backward: the model must be in evaluation mode, return (N, C) logits and pass gradients on."""
-    _check_mode(model)
+    check_mode(model)
     row = x[:1] if len(x) else x.new_zeros(1, *x.shape[1:])
     layout = _layout(model, row)
     row = row.detach().clone(memory_format=layout).requires_grad_()  # a view would store the whole batch
@@ -210,10 +210,11 @@ def _stored(model: nn.Module) -> Iterator[dict[int, int]]:
         yield stored
 
 
-def _check_mode(model: nn.Module) -> None:
+def check_mode(model: nn.Module, name: str = "model") -> None:
+    """Nothing in it is in training mode."""
     training = any(module.training for module in model.modules())
-    remedy = "call model.eval() first, or its answers depend on the batch"
-    require(not training, "model", "be in evaluation mode", "a module in training mode", remedy)
+    remedy = f"call {name}.eval() first, or its answers depend on the batch"
+    require(not training, name, "be in evaluation mode", "a module in training mode", remedy)
 
 
 def _layout(model: nn.Module, row: Tensor) -> torch.memory_format:

@@ -37,6 +37,12 @@ def test_a_preset_may_reach_less_far():
     refused(reading.defence, "mine", given, "defences.mine", words=["defences.mine must leave norm and radius to this preset"])
     assert drq.preset("guarded", model) == {"norm": "linf", "radius": 0.1}
     assert drq.preset("fast", model) == drq.preset("fast") | {"norm": "linf", "radius": 0.2}
+    other = reading.defence("mine", {"defence": "drq", "preset": "guarded"}, "defences.mine")
+    refused(
+        other.around, torch.nn.Identity().eval(), words=["preset must be for the norm and the radius of a model's adversarial"]
+    )
+    refused(Predictor, "cifar10-small", "l2", preset="guarded", words=["preset must be for the norm", "leave out norm, radius"])
+    refused(Predictor, "cifar10-small", radius=0.1, preset="guarded", words=["preset must be for the norm"])
     refused(drq.preset, "guarded", words=["model must be given for guarded, which follows its training"])
     refused(drq.preset, "guarded", torch.nn.Identity(), words=["model must have a card that says how it was trained"])
 

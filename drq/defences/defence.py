@@ -14,6 +14,7 @@ from drq.drq import DRQ
 from drq.errors import require
 from drq.models.classifier import Card
 from drq.models.libraries import load_python
+from drq.presets import PAPER_REACH
 from drq.threats.threat import plain
 
 
@@ -75,7 +76,7 @@ class Quantified(Defence):
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    reach: float = 2.0
+    reach: float = PAPER_REACH
 
     def __post_init__(self) -> None:
         DRQ(nn.Identity(), **self.settings)  # it checks them before any model is loaded
@@ -90,7 +91,7 @@ class Quantified(Defence):
     @property
     def record(self) -> dict[str, Any]:
         """Settings that differ from the defaults."""
-        reach = {} if self.reach == Quantified.reach else {"reach": self.reach}
+        reach = {} if self.reach == PAPER_REACH else {"reach": self.reach}
         return {"defence": "drq"} | reach | {name: plain(value) for name, value in self.settings.items()}
 
 

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -18,7 +18,7 @@ from drq.defences.defence import Custom, Defence, Quantified, Standard
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
 from drq.gradient import Gradient, Random
-from drq.presets import PAPER_REACH, Preset, named
+from drq.presets import PAPER_REACH, named
 from drq.restoration import Restoration
 from drq.smoothing import InnerAttack, Noise
 from drq.threats.catalogue import FAMILIES
@@ -27,6 +27,7 @@ from drq.threats.ensemble import ensemble
 from drq.threats.threat import Threat
 
 Makers = Mapping[str, Callable[..., Any]]
+Made = TypeVar("Made")
 
 
 def _corruption(kind: str) -> Callable[..., Corruption]:
@@ -89,7 +90,7 @@ def _settings(table: Mapping[str, Any], known: list[str], where: str) -> dict[st
     return {key: setting(key, value, f"{where}.{key}") for key, value in table.items()}
 
 
-def called(maker: Callable[..., Any], settings: Mapping[str, Any], where: str) -> Any:
+def called(maker: Callable[..., Made], settings: Mapping[str, Any], where: str) -> Made:
     """What is made of these settings; an error says where in the spec they stand."""
     try:
         return maker(**settings)
@@ -172,15 +173,15 @@ def defence(name: str, given: Any, where: str) -> Defence:
     if str(kind).startswith("python:"):
         return Custom(str(kind).removeprefix("python:"), {key: number(value) for key, value in table.items()})
     if kind == "standard":
-        return called(Standard, _settings(table, _known(Standard), where), where)  # type: ignore[no-any-return]
+        return called(Standard, _settings(table, _known(Standard), where), where)
     if kind == "drq":
-        chosen: Preset = called(named, {"name": table.pop("preset", "paper")}, where)
+        chosen = called(named, {"name": table.pop("preset", "paper")}, where)
         settings = dict(chosen.settings) | _drq_settings(table, where)
         follows = chosen.reach == PAPER_REACH or not {"norm", "radius"} & settings.keys()
         require(follows, where, "leave norm and radius to this preset", "one of them", "leave out the preset, or them")
-        return called(Quantified, {"settings": settings, "reach": chosen.reach}, where)  # type: ignore[no-any-return]
+        return called(Quantified, {"settings": settings, "reach": chosen.reach}, where)
     if kind in PEERS:
-        return called(PEERS[kind], _settings(table, _known(PEERS[kind]), where), where)  # type: ignore[no-any-return]
+        return called(PEERS[kind], _settings(table, _known(PEERS[kind]), where), where)
     names = ("standard", "drq", *PEERS, "python:")
     remedy = nearest(str(kind), names, f"it is {', '.join(names[:-1])} or python:package.module:function")
     raise InputError(f"{where}.defence must be the name of a defence, got {kind!r}: {remedy}")
@@ -209,7 +210,8 @@ def threat(name: str, given: Any, where: str, seed: int) -> dict[str, Threat | N
         return {name: None}
     if kind == "ensemble":
         settings = _settings({key: value for key, value in table.items() if key != "threat"}, _known(ensemble), where)
-        return called(ensemble, {"seed": seed} | settings, where)  # type: ignore[no-any-return]
+        found = called(ensemble, {"seed": seed} | settings, where)
+        return {**found}
     if not isinstance(kind, str) or kind not in THREATS:
         remedy = nearest(str(kind), [*THREATS, "clean", "ensemble"], "drq threats lists them; clean leaves inputs as they are")
         raise InputError(f"{where}.threat must be the name of a threat, got {kind!r}: {remedy}")

@@ -15,6 +15,7 @@ from drq.adapters import Wrapper
 from drq.errors import require
 from drq.images import View
 from drq.objectives import Model
+from drq.presets import PAPER_REACH
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,18 @@ class Card:
         """The arguments of DRQ for this model: twice its training radius in its norm, else a calibrated radius in l2."""
         return self.region()
 
-    def region(self, norm: str | None = None, radius: object = None, reach: float = 2.0) -> dict[str, Any]:
+    def region(self, norm: str | None = None, radius: object = None, reach: float = PAPER_REACH) -> dict[str, Any]:
         """The same where a norm or a radius is given: a given norm has no use for the radius of another.
 
         Args:
             norm: None for that of the training.
             radius: None for ``reach`` times that of the training.
-            reach: a multiple; the paper's is 2.
+            reach: another multiple than the paper's says nothing about a radius that is given, or about other norms.
         """
         trained = self.norm is not None and self.radius is not None and norm in (None, self.norm)
+        rule, remedy = "be for the norm and the radius of a model's adversarial training", "leave out norm, radius or preset"
+        fits = reach == PAPER_REACH or (trained and radius is None)
+        require(fits, "preset", rule, f"norm {norm}, radius {radius} for {self.name or 'a model'}", remedy)
         suggested = {"norm": self.norm, "radius": reach * (self.radius or 0.0)} if trained else {}
         given = {"norm": norm, "radius": radius}
         return suggested | {name: value for name, value in given.items() if value is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from drq.adapters import Wrapper
+from drq.adapters import Behind
 from drq.objectives import Model
 
 
@@ -32,7 +32,7 @@ class DnCNN(nn.Module):
         return clean
 
 
-class Denoised(Wrapper):
+class Denoised(Behind):
     """A classifier that sees the image without what the denoiser takes for noise. DRQ searches in front of both.
 
     Args:
@@ -47,10 +47,9 @@ class Denoised(Wrapper):
     def __init__(
         self, denoiser: nn.Module | Model, model: nn.Module | Model, bounds: tuple[float, float] | None = (0.0, 1.0)
     ) -> None:
-        super().__init__(model)
-        self.denoiser, self.bounds = denoiser, bounds
-        self.training = self.training or bool(getattr(denoiser, "training", False))
+        super().__init__(denoiser, model)
+        self.bounds = bounds
 
     def forward(self, x: Tensor) -> Tensor:
-        clean = self.denoiser(x)
+        clean = self.front(x)
         return self.model(clean if self.bounds is None else clean.clamp(*self.bounds))
