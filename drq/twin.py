@@ -28,11 +28,14 @@ class _Affine(_BatchNorm):
         return (input * self.scale.view(per_channel) + self.shift.view(per_channel)).to(input.dtype)
 
     def refresh(self, own: Any) -> None:
-        """Follow the weights and statistics of ``own``."""
+        """Follow the weights and statistics of ``own``. What stays is not written: a gradient may be on its way through it."""
         scale = (own.running_var.to(self.scale.dtype) + own.eps).rsqrt()
-        self.scale.copy_(scale if own.weight is None else scale * own.weight)
-        shift = -own.running_mean.to(self.scale.dtype) * self.scale
-        self.shift.copy_(shift if own.bias is None else shift + own.bias)
+        scale = scale if own.weight is None else scale * own.weight
+        shift = -own.running_mean.to(scale.dtype) * scale
+        shift = shift if own.bias is None else shift + own.bias
+        for mine, now in ((self.scale, scale), (self.shift, shift)):
+            if not torch.equal(mine, now):
+                mine.copy_(now)
 
 
 class _Affine1d(_Affine, nn.BatchNorm1d):
@@ -63,6 +66,10 @@ class _Sampled(nn.Conv2d):
         return nn.functional.conv2d(kept, self.weight, self.bias, groups=self.groups)
 
 
+class Watcher:
+    """Has a forward hook that only looks on, and that copies of the model do without: it would be compiled into them."""
+
+
 class Twin:
     """A copy of ``model`` whose weights need no gradients; with quicker forms of its modules, unless ``quick`` is False.
 
@@ -79,7 +86,7 @@ class Twin:
         copies: dict[int, Any] = {id(each): each for each in model.buffers()}
         with suppress(Exception):  # what a module of somebody else's holds may refuse in its own way
             copies |= {id(each): _constant(each) for each in model.parameters()}
-            self.model = copy.deepcopy(model, copies)
+            self.model = _unwatched(copy.deepcopy(model, copies))
             for mine, own in [(copies[id(each)], each) for each in model.modules() if id(each) in copies and quick]:
                 self._quicken(mine, own)
         self.refresh()
@@ -103,6 +110,15 @@ class Twin:
         """Follow the model's weights, which may have changed where they are."""
         for own, mine in self._normalised:
             mine.refresh(own)
+
+
+def _unwatched(model: nn.Module) -> nn.Module:
+    for module in model.modules():
+        for key, hook in [*module._forward_hooks.items()]:
+            if isinstance(getattr(hook, "__self__", None), Watcher):
+                del module._forward_hooks[key]
+                module._forward_hooks_with_kwargs.pop(key, None)
+    return model
 
 
 def _constant(parameter: nn.Parameter) -> nn.Parameter:

@@ -13,7 +13,7 @@ from torch import nn
 import drq
 from drq import threats
 from drq.evaluation import judging, stage
-from drq.evaluation.spec import Spec
+from drq.evaluation.spec import Spec, Trial
 from drq.evaluation.stage import Kept, Provision
 
 COLUMNS = ["threat", "defence", "index", "prediction", "distance_linf", "threat_passes"]
@@ -23,6 +23,7 @@ DRQ = {"defence": "drq", "norm": "linf", "radius": 0.2, "explore": drq.Gradient(
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "SHIFTED", Kept(40))
+    monkeypatch.setattr(judging, "ANSWERED", Kept(40))
     monkeypatch.setattr(stage, "MODELS", Kept(2))
     stage.forget()
 
@@ -55,6 +56,38 @@ def test_an_attack_serves_the_next_experiment(tmp_path: Path) -> None:
     assert Counted.runs == 3
     evaluated(tmp_path / "5", attack, threads=2)  # sums may differ
     assert Counted.runs == 4
+
+
+def test_an_answer_serves_the_next_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counted(defence: nn.Module, *given: Any) -> Any:
+        asked.extend([defence] * (len(given) == 3))  # rounded samples come without the model
+        return answered(defence, *given)
+
+    answered = judging.answered
+    monkeypatch.setattr(judging, "answered", counted)
+    attack = threats.PGD("linf", 0.1, 3)
+    first = [evaluated(tmp_path / f"first {each}", each) for each in (None, attack)]
+    assert len(asked) == 4
+    other = {"DRQ by another name": DRQ}
+    again = [evaluated(tmp_path / f"again {each}", each, defences=other) for each in (None, attack)]
+    assert len(asked) == 4
+    for before, after in zip(first, again, strict=True):
+        columns = [each for each in before.records.columns if each not in ("experiment", "defence", "spec_hash")]
+        assert before.records.filter(defence="DRQ").select(columns).equals(after.records.select(columns))
+    kept = {"DRQ": DRQ}
+    evaluated(tmp_path / "alpha", attack, defences={"DRQ": DRQ | {"alpha": 0.3}})
+    evaluated(tmp_path / "rounding", attack, defences=kept, rounding=False)
+    evaluated(tmp_path / "quick", attack, defences=kept, quick=True)
+    evaluated(tmp_path / "attack", threats.PGD("linf", 0.2, 3), defences=kept)
+    evaluated(tmp_path / "samples", attack, defences=kept, first=1)
+    assert len(asked) == 9
+    mine = DRQ | {"front": lambda x: x}  # which no record tells from another
+    for number in range(2):
+        evaluated(tmp_path / f"mine {number}", attack, defences={"DRQ": mine})
+        evaluated(tmp_path / f"on it {number}", Trial(attack, victim="defence"), defences=kept)
+    assert len(asked) == 13
 
 
 def test_what_a_caller_made_is_attacked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

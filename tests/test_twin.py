@@ -8,7 +8,7 @@ from classifiers import inputs, network
 from torch import Tensor, nn
 
 from drq.adapters import InPrecision
-from drq.twin import Twin
+from drq.twin import Twin, Watcher
 
 PLAIN, LAST = torch.contiguous_format, torch.channels_last
 
@@ -81,6 +81,32 @@ def test_a_twin_follows_weights_and_statistics(dtype):
     after, fresh = (InPrecision(each.model, dtype)(x) for each in (twin, Twin(copy.deepcopy(model))))
     assert torch.equal(after, fresh)
     assert not torch.equal(after, before)
+
+
+def test_a_gradient_survives_a_refresh_without_news():
+    twin, x = Twin(pictures().float()), inputs(2, 5, 3, 6, 6).float().requires_grad_()
+    total = twin.model(x).sum()
+    twin.refresh()
+    (slope,) = torch.autograd.grad(total, x)
+    assert (slope != 0).any()
+
+
+class Counting(Watcher):
+    calls = 0
+
+    def count(self, module: nn.Module, given: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor) -> None:
+        self.calls += 1
+
+
+def test_a_twin_is_not_watched():
+    model, meter = pictures().float(), Counting()
+    for each in (model, model[0]):
+        each.register_forward_hook(meter.count, with_kwargs=True)
+    model.register_forward_hook(lambda module, given, output: 2 * output)  # which is part of the model
+    twin, x = Twin(model).model, inputs(2, 5, 3, 6, 6).float()
+    assert [len(each._forward_hooks) for each in (model, twin, twin[0])] == [2, 1, 0]
+    torch.testing.assert_close(twin(x), model(x))
+    assert meter.calls == 2
 
 
 def test_a_twin_shares_all_that_has_no_quicker_form():

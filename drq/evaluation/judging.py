@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from types import FunctionType
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from drq.defences.answers import Answers, answered, settings
+from drq.defences.defence import Quantified, Standard
 from drq.drq import DRQ
 from drq.errors import require
 from drq.evaluation.plan import Shard
@@ -29,6 +30,7 @@ from drq.version import __version__
 LEVELS = 255  # of an 8-bit image
 SHIFTED: Kept[Shifted] = Kept(40)  # shards that one experiment attacked, and that the next one may ask for again
 LARGEST_KEPT = 2**24  # bytes of such a shard
+ANSWERED: Kept[dict[str, Any]] = Kept(400)  # what defences said there
 
 
 class Judged(NamedTuple):
@@ -46,9 +48,14 @@ def judge(provision: Provision, shard: Shard) -> Judged:
         index = torch.arange(shard.first, shard.last)
         x, y = (each.to(chosen_device(provision.device)) for each in stage.data.batch(index))
         made = {name: around(provision, name, stage.seen) for name in shard.task.defences}
-        shifted = _shifted(provision, shard, stage, made[shard.task.defences[0]], x, y, index)
+        key = _key(provision, shard, stage, x)
+        shifted = _shifted(provision, shard, stage, made[shard.task.defences[0]], x, y, index, key)
         shared = _shared(provision, shard, stage) | _at(stage.model, x, y, index, shifted)
-        asked = {name: _judged(defence, stage.model, x, y, shifted.x, provision.rounding) for name, defence in made.items()}
+        asked = {}
+        for name, defence in made.items():
+            ask = partial(_judged, defence, stage.model, x, y, shifted.x, provision.rounding)
+            again = _question(provision, name, key)
+            asked[name] = ask() if again is None else ANSWERED.get(again, ask)
     count = max(0, min(provision.first + provision.keep_images, shard.last) - shard.first)
     kept = shifted.x[:count].cpu().numpy() if count else None
     return Judged(_stacked([shared | each | {"defence": name} for name, each in asked.items()], len(x)), kept)
@@ -63,7 +70,7 @@ def _check_known(provision: Provision, shard: Shard, stage: Scene) -> None:
 
 
 def _shifted(
-    provision: Provision, shard: Shard, stage: Scene, defence: nn.Module, x: Tensor, y: Tensor, index: Tensor
+    provision: Provision, shard: Shard, stage: Scene, defence: nn.Module, x: Tensor, y: Tensor, index: Tensor, key: Hashable
 ) -> Shifted:
     """What the threat makes of the samples, given its victim."""
     threat, victim = shard.task.trial.threat, defence
@@ -71,7 +78,6 @@ def _shifted(
         return Shifted(x, torch.zeros(len(x)))
     place = index - provision.first  # threats count from the first sample that is asked for
     if shard.task.trial.victim != "defence":
-        key = _key(provision, shard, stage, x)
         made = partial(threat.run, stage.model, x, y, index=place)
         return made() if key is None else SHIFTED.get(key, made)
     if isinstance(victim, DRQ):  # an attack on scores must see those of all classes
@@ -80,19 +86,33 @@ def _shifted(
 
 
 def _key(provision: Provision, shard: Shard, stage: Scene, x: Tensor) -> Hashable:
-    """Tells what a threat makes of a shard from all else; None for threats and models of a caller's own, and for large shards."""
+    """Tells what a threat makes of a shard from all else.
+
+    None for threats and models of a caller's own, for large shards, and where the defence is the victim.
+    """
     threat = shard.task.trial.threat
     own = shard.task.model in provision.models or "python:" in shard.task.model or not _ours(threat)
-    if threat is None or own or x.numel() * x.element_size() > LARGEST_KEPT:
+    if own or shard.task.trial.victim == "defence" or x.numel() * x.element_size() > LARGEST_KEPT:
         return None
-    what = (json.dumps(threat.record), stage.data_sha256, shard.task.data, provision.first, shard.first, shard.last)
+    record = json.dumps(None if threat is None else threat.record)
+    what = (record, stage.data_sha256, shard.task.data, provision.first, shard.first, shard.last)
     return (stage.seen.number, *what, provision.threads)
 
 
+def _question(provision: Provision, name: str, key: Hashable) -> Hashable:
+    """Tells what DRQ or the model alone is asked from all else; other defences may remember what they saw."""
+    defence = provision.defences[name]
+    if key is None or not isinstance(defence, Quantified | Standard) or not _ours(defence):
+        return None
+    return key, json.dumps(defence.record), provision.quick, provision.rounding
+
+
 def _ours(value: object) -> bool:
-    """Whether a threat and all that is in it come from this package or are plain values: its record then tells it from others."""
+    """Whether something and all that is in it come from this package or are plain values: its record then tells it from others."""
     if isinstance(value, tuple | list):
         return all(map(_ours, value))
+    if isinstance(value, Mapping):
+        return all(map(_ours, value.values()))
     if value is None or isinstance(value, bool | int | float | str):
         return True
     if isinstance(value, FunctionType):

@@ -99,7 +99,7 @@ def repeat(
 ) -> Run:
     """Run an experiment into a directory of its name below ``out``.
 
-    Several of them in one process are quicker: what one has attacked or compiled serves the next.
+    Several of them in one process are quicker: what one has attacked, answered or compiled serves the next.
 
     Args:
         name: of the experiment.

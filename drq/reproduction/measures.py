@@ -304,6 +304,8 @@ def fab_alone(records: polars.DataFrame) -> Iterator[Part]:
             left = {name: accuracy(where(attacked, defence=name, threat="FAB")) for name in drqs(rows)}
             best = highest(left)
             yield Part(model, f"{best} under FAB", left.get(best, NOTHING), least=50)
+            near, far = (mean_of(radii_of(where(attacked, threat=each), best)) for each in ("FAB", "APGD-CE"))
+            yield Part(model, "mean radius there, over that under APGD-CE,", ratio_of(near, far))
             yield Part(model, "under the adaptive attacks", accuracy(where(attacked, defence=best, threat=ADAPTIVE)), most=5)
 
 

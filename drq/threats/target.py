@@ -15,6 +15,7 @@ from drq.errors import require
 from drq.objectives import Model, Objective, Score, every_point
 from drq.rows import Rows
 from drq.scores import UNREACHED
+from drq.twin import Watcher
 
 logger = logging.getLogger("drq")
 
@@ -30,7 +31,7 @@ class Verdict(Rows):
     static_fooled: Tensor  # (N,) bool: the label of the static model in it is wrong
 
 
-class Meter:
+class Meter(Watcher):
     """Counts the rows that a module evaluates."""
 
     rows = 0
