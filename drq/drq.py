@@ -236,13 +236,19 @@ class DRQ(Wrapper):
         unless the searches are unrolled. A class that pruning dropped is put at the runner-up or its explored confidence,
         whichever is lower.
         """
+        return self.scored(x)[0]
+
+    def scored(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What a call returns (N, C), and the passes of the model that it took (N,)."""
         differentiated = torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad
         with (
             torch.inference_mode(False),
             torch.set_grad_enabled(differentiated),
             closing(self._blocks(x, differentiated)) as blocks,
         ):
-            return torch.cat([log_robustness(setting, block, len(x)) for setting, block in blocks])
+            parts = [(log_robustness(setting, block, len(x)), block.passes) for setting, block in blocks]
+        scores, passes = zip(*parts, strict=True)
+        return torch.cat(scores), torch.cat(passes)
 
     def _blocks(self, x: Tensor, points: bool) -> Generator[tuple[Setting, Block]]:
         """Check the batch, then search it block by block; ``points`` tells whether what was found is wanted itself."""

@@ -7,6 +7,7 @@ every value, is computed once a call. Every weight that has no quicker form is t
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -86,7 +87,8 @@ class Twin:
         copies: dict[int, Any] = {id(each): each for each in model.buffers()}
         with suppress(Exception):  # what a module of somebody else's holds may refuse in its own way
             copies |= {id(each): _constant(each) for each in model.parameters()}
-            self.model = _unwatched(copy.deepcopy(model, copies))
+            self.model = copy.deepcopy(model, copies)
+            _stop_watching({*self.model.modules()} - {*model.modules()})
             for mine, own in [(copies[id(each)], each) for each in model.modules() if id(each) in copies and quick]:
                 self._quicken(mine, own)
         self.refresh()
@@ -112,13 +114,12 @@ class Twin:
             mine.refresh(own)
 
 
-def _unwatched(model: nn.Module) -> nn.Module:
-    for module in model.modules():
+def _stop_watching(modules: Iterable[nn.Module]) -> None:
+    for module in modules:
         for key, hook in [*module._forward_hooks.items()]:
             if isinstance(getattr(hook, "__self__", None), Watcher):
                 del module._forward_hooks[key]
                 module._forward_hooks_with_kwargs.pop(key, None)
-    return model
 
 
 def _constant(parameter: nn.Parameter) -> nn.Parameter:

@@ -366,7 +366,12 @@ def test_a_compiled_drq_falls_to_the_same_attacks_at_the_same_count(digits: Digi
     space = ("linf", 0.15)
     members = (threats.Transfer(*space, threats.APGD(*space, 5)), threats.Envelope(*space, 4))
     team = threats.Chain(*space, members)
-    plain, compiled = (team.run(drq.DRQ(digits.model, "linf", 0.3, compile=each), x, y) for each in (False, True))
+    robust = [drq.DRQ(digits.model, "linf", 0.3, compile=each) for each in (False, True)]
+    plain, compiled = (team.run(each, x, y) for each in robust)
     assert torch.equal(plain.fooled, compiled.fooled)
     torch.testing.assert_close(plain.lead, compiled.lead, rtol=0, atol=1e-3)
     torch.testing.assert_close(plain.passes, compiled.passes, rtol=0.02, atol=1)  # one row is examined here and there
+    for attack in (threats.ScoreBased("linf", 0.1, queries=3), threats.EndToEnd("linf", 0.1, steps=2, inner=2)):
+        fresh = (each.variant(prune="none") for each in robust)
+        plain, compiled = (attack.run(each, x[:4], y[:4]) for each in fresh)
+        torch.testing.assert_close(plain.passes, compiled.passes, rtol=0.02, atol=1)

@@ -12,6 +12,7 @@ from torch import nn
 
 import drq
 from drq import threats
+from drq.data.dataset import Data
 from drq.evaluation import judging, stage
 from drq.evaluation.spec import Spec, Trial
 from drq.evaluation.stage import Kept, Provision
@@ -88,6 +89,32 @@ def test_an_answer_serves_the_next_experiment(tmp_path: Path, monkeypatch: pytes
         evaluated(tmp_path / f"mine {number}", attack, defences={"DRQ": mine})
         evaluated(tmp_path / f"on it {number}", Trial(attack, victim="defence"), defences=kept)
     assert len(asked) == 13
+
+
+@dataclass(frozen=True)
+class Dimmed:
+    """A reader that does not tell how dark it makes images."""
+
+    share: float
+    sha256 = drq.load_data("digits").sha256
+
+    def __len__(self) -> int:
+        return 4
+
+    def read(self, positions: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = drq.load_data("digits").batch(positions)
+        return self.share * x, y
+
+
+def test_other_images_are_another_question(tmp_path: Path) -> None:
+    answers = []
+    for share in (1.0, 0.2):
+        data = {"mine": Data("mine", Dimmed(share))}
+        records = evaluated(tmp_path / str(share), None, data=data).records
+        alone, robust = (records.filter(defence=each)["prediction"] for each in ("standard", "DRQ"))
+        assert alone.equals(records.filter(defence="standard")["base_prediction"])
+        answers.append([*alone, *robust])
+    assert answers[0] != answers[1]
 
 
 def test_what_a_caller_made_is_attacked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,14 @@ def test_a_twin_is_not_watched():
     torch.testing.assert_close(twin(x), model(x))
     assert meter.calls == 2
 
+    class Single(nn.Sequential):
+        def __deepcopy__(self, memo: object) -> nn.Module:
+            return self
+
+    single = Single(nn.Linear(4, 4))
+    single.register_forward_hook(meter.count, with_kwargs=True)
+    assert len(Twin(single).model._forward_hooks) == 1
+
 
 def test_a_twin_shares_all_that_has_no_quicker_form():
     model = nn.Sequential(network(0), nn.BatchNorm1d(4), nn.PReLU()).double().eval()

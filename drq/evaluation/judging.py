@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
@@ -48,7 +49,7 @@ def judge(provision: Provision, shard: Shard) -> Judged:
         index = torch.arange(shard.first, shard.last)
         x, y = (each.to(chosen_device(provision.device)) for each in stage.data.batch(index))
         made = {name: around(provision, name, stage.seen) for name in shard.task.defences}
-        key = _key(provision, shard, stage, x)
+        key = _key(provision, shard, stage, x, y)
         shifted = _shifted(provision, shard, stage, made[shard.task.defences[0]], x, y, index, key)
         shared = _shared(provision, shard, stage) | _at(stage.model, x, y, index, shifted)
         asked = {}
@@ -85,7 +86,7 @@ def _shifted(
     return threat.run(victim, x, y, index=place)
 
 
-def _key(provision: Provision, shard: Shard, stage: Scene, x: Tensor) -> Hashable:
+def _key(provision: Provision, shard: Shard, stage: Scene, x: Tensor, y: Tensor) -> Hashable:
     """Tells what a threat makes of a shard from all else.
 
     None for threats and models of a caller's own, for large shards, and where the defence is the victim.
@@ -95,8 +96,8 @@ def _key(provision: Provision, shard: Shard, stage: Scene, x: Tensor) -> Hashabl
     if own or shard.task.trial.victim == "defence" or x.numel() * x.element_size() > LARGEST_KEPT:
         return None
     record = json.dumps(None if threat is None else threat.record)
-    what = (record, stage.data_sha256, shard.task.data, provision.first, shard.first, shard.last)
-    return (stage.seen.number, *what, provision.threads)
+    content = hashlib.sha256(x.cpu().numpy().tobytes() + y.cpu().numpy().tobytes()).digest()
+    return stage.seen.number, record, content, x.shape, shard.first - provision.first, provision.threads
 
 
 def _question(provision: Provision, name: str, key: Hashable) -> Hashable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,10 +69,11 @@ class EndToEnd(BallThreat):
         return parts[0].joined(parts[1:])
 
     def _attack(self, robust: DRQ, x: Tensor, y: Tensor) -> Differentiated:
-        with aimed_at(robust).metered() as meter:
-            decision = robust.decide(x)
-            radius = torch.where(decision.found, decision.radius, 0)
-            through, around = self._version(robust, radius, unroll=True), self._version(robust, radius, unroll=False)
+        target = aimed_at(robust)
+        with target.metered() as meter:
+            radius = target.answer(x).radius
+            versions = (self._version(robust, radius, unroll=each) for each in (True, False))
+            through, around = (partial(target.look, each) for each in versions)
             point = search(Gradient(self.steps), margin(through, y), self.ball(x)).point
             first, last = (_gradient(margin(each, y), point) for each in (through, around))
         length, rest = L2().length(first), L2().length(last)

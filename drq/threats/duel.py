@@ -59,6 +59,13 @@ class DRQTarget(Target):
             self.meter.rows += int(decision.passes.sum())
         return Answer(decision.label, _comparable(decision), torch.where(decision.found, decision.radius, 0))
 
+    def look(self, version: DRQ, x: Tensor) -> Tensor:
+        """Its scores; what it searches compiled is counted here, where no hook sees it."""
+        scores, passes = version.scored(x)
+        if version.compile_model and not scores.requires_grad:
+            self.meter.rows += int(passes.sum())
+        return scores
+
     def versions(self, *steps: int) -> list[DRQ]:
         """Whose scores can be read: nothing is pruned."""
         return [self.defence.shortened(each) for each in steps] or [self.defence.variant(prune="none")]

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -140,8 +141,13 @@ class Target:
         """The differentiable scores, averaged over versions cut down to so many steps, and over its draws."""
         if self.speechless:
             return self.labels
-        looks: list[Model] = [version for version in self.versions(*steps) for _ in range(self.draws)]
+        looks: list[Model] = [partial(self.look, version) for version in self.versions(*steps) for _ in range(self.draws)]
         return looks[0] if len(looks) == 1 else lambda x: torch.stack([look(x).log_softmax(1) for look in looks]).mean(0)
+
+    def look(self, version: Any, x: Tensor) -> Tensor:
+        """The scores of one of its versions."""
+        scores: Tensor = version(x)
+        return scores
 
     def contest(self, y: Tensor, rival: Tensor, radius: Tensor, *steps: int) -> Objective:
         """Bring the true class below one rival in the defence, cut down to so many steps."""
