@@ -102,7 +102,7 @@ def test_a_twin_is_not_watched():
     model, meter = pictures().float(), Counting()
     for each in (model, model[0]):
         each.register_forward_hook(meter.count, with_kwargs=True)
-    model.register_forward_hook(lambda module, given, output: 2 * output)  # which is part of the model
+    model.register_forward_hook(lambda *passed: 2 * passed[-1])  # which is part of the model
     twin, x = Twin(model).model, inputs(2, 5, 3, 6, 6).float()
     assert [len(each._forward_hooks) for each in (model, twin, twin[0])] == [2, 1, 0]
     torch.testing.assert_close(twin(x), model(x))

@@ -109,7 +109,7 @@ def _question(provision: Provision, name: str, key: Hashable) -> Hashable:
 
 
 def _ours(value: object) -> bool:
-    """Whether something and all that is in it come from this package or are plain values: its record then tells it from others."""
+    """Whether something and all in it come from this package or are plain values: its record then tells it from others."""
     if isinstance(value, tuple | list):
         return all(map(_ours, value))
     if isinstance(value, Mapping):

@@ -38,7 +38,11 @@ with its interval and the p-value of McNemar's exact test (for means over corrup
 are independent). *Sign* compares the paper's gain with ours: it is "same" or "opposite" where our interval leaves 0 out,
 "within noise" where it does not. *Passes* are evaluations of the model for one answer, a mean. The attacks of the paper look
 at the undefended model, as far as it lets one guess: a gain under them is no evidence of security, see [threats](threats.md).
-Rotations and translations, too, were chosen against it where they are the worst of several.
+Rotations and translations, too, were chosen against it where they are the worst of several. Points on the very border of two
+classes, where FAB stops, may fall to either side in another process: Tables 4 and 7 have such.
+
+Experiments that run in one process share what was attacked and answered, and processes may share a GPU: the times below the
+tables are what each of them took, not what it would take alone.
 """
 COLUMNS = ("model", "data", "threat", "defence", "paper", "ours", "gain there", "gain here", "p", "sign", "images", "passes")
 PRINTED = ("table", "figure")  # what of the entries the paper has numbers of
@@ -195,7 +199,7 @@ def _cosines(record: Record) -> str:
     for row in cells.cosines(record.name, record.rows).iter_rows(named=True):
         theirs, ours = (" / ".join(f"{row[prefix + each]:+.2f}" for each in names) for prefix in ("paper ", ""))
         rows.append([row["model"], row["threat"], theirs, ours, f"{row['images']:,}"])
-    return table(("model", "attack", "paper: quartile / median / quartile", "ours", "images put right"), rows)
+    return table(("model", "attack", "paper: quartile / median / quartile", "ours", "images put right that it had moved"), rows)
 
 
 def _claims(found: Mapping[str, Finding | None]) -> str:

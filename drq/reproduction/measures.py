@@ -304,8 +304,10 @@ def fab_alone(records: polars.DataFrame) -> Iterator[Part]:
             left = {name: accuracy(where(attacked, defence=name, threat="FAB")) for name in drqs(rows)}
             best = highest(left)
             yield Part(model, f"{best} under FAB", left.get(best, NOTHING), least=50)
-            near, far = (mean_of(radii_of(where(attacked, threat=each), best)) for each in ("FAB", "APGD-CE"))
-            yield Part(model, "mean radius there, over that under APGD-CE,", ratio_of(near, far))
+            near, far = (where(attacked, threat=each, defence=best) for each in ("FAB", "APGD-CE"))
+            yield Part(model, "no radius was found there, in % of images,", mean_of(near["found"].drop_nulls().not_(), 100))
+            ratio = ratio_of(mean_of(radii_of(near, best), 1000), mean_of(radii_of(far, best)))
+            yield Part(model, "the mean of the others, in thousandths of that under APGD-CE,", ratio)
             yield Part(model, "under the adaptive attacks", accuracy(where(attacked, defence=best, threat=ADAPTIVE)), most=5)
 
 
@@ -324,13 +326,35 @@ def adaptive_attacks(records: polars.DataFrame) -> Iterator[Part]:
 
 
 @measure
+def noisy_exploration(records: polars.DataFrame) -> Iterator[Part]:
+    """DRQ that explores with noisy gradients is better than DRQ, on clean images and in the worst case over the ensemble."""
+    for model, rows in by_model(records, "table5"):
+        for suite in ("clean", "ensemble"):
+            noisy, plain = (where(rows, suite=suite, defence=each) for each in (f"{DRQ} + PGD-noise", DRQ))
+            yield Part(model, f"{suite}, over DRQ linf,", gain_of(noisy, plain), least=0)
+
+
+@measure
+def either_search(records: polars.DataFrame) -> Iterator[Part]:
+    """DRQ is better than with random points in place of a search, on corruptions and in the worst case over the ensemble."""
+    for model, rows in by_model(records, "table8"):
+        for other in [name for name in drqs(rows) if name != DRQ]:
+            attacked = (where(rows, suite="ensemble", defence=each) for each in (DRQ, other))
+            what = f"DRQ over {other.removeprefix('DRQ linf, ')},"
+            yield Part(model, f"{what} corrupted,", corrupted_gain(rows, DRQ, other), least=0)
+            yield Part(model, f"{what} attacked,", gain_of(*attacked), least=0)
+
+
+@measure
 def more_iterations(records: polars.DataFrame) -> Iterator[Part]:
     """With twice and four times the iterations, DRQ in linf loses less than 2 points in the worst case."""
     before = dict(by_model(records, "table4"))
     for model, rows in by_model(records, "section5"):
         single = where(before.get(model, rows), defence=DRQ, suite="ensemble", victim="base")
         for beta in (2, 4):
-            yield Part(model, f"beta {beta}", gain_of(where(rows, defence=DRQ, suite=f"ensemble, beta {beta}"), single), -MARGIN)
+            more = where(rows, defence=DRQ, suite=f"ensemble, beta {beta}")
+            yield Part(model, f"beta {beta} minus 1", gain_of(more, single), -MARGIN)
+            yield Part(model, f"beta {beta}", accuracy(more))
 
 
 @measure
@@ -344,13 +368,27 @@ def random_noise(records: polars.DataFrame) -> Iterator[Part]:
 @measure
 def opposite_directions(records: polars.DataFrame) -> Iterator[Part]:
     """The mean cosine is below 0 for every attack, where DRQ is right and the model alone is wrong."""
+    for model, rows in by_model(records, "figure5"):
+        for attack, cosine in _cosines(rows).items():
+            yield Part(model, attack, cosine, most=0)
+
+
+@measure
+def lowest_cosine(records: polars.DataFrame) -> Iterator[Part]:
+    """The mean cosine of PGD-noise is below that of every other attack."""
+    for model, rows in by_model(records, "figure5"):
+        cosines = _cosines(rows)
+        for attack, cosine in cosines.items():
+            if attack != ADAPTIVE[0]:
+                yield Part(model, f"PGD-noise minus {attack}", difference_of(cosines.get(ADAPTIVE[0], NOTHING), cosine), most=0)
+
+
+def _cosines(rows: polars.DataFrame) -> dict[str, Value]:
+    """The mean for every attack, where DRQ is right and the model alone is wrong."""
     pl = require_polars()
     corrected = (pl.col("prediction") == pl.col("label")) & (pl.col("base_prediction") != pl.col("label"))
-    for model, rows in by_model(records, "figure5"):
-        for attacked in where(rows, defence=DRQ).partition_by("threat", maintain_order=True):
-            yield Part(
-                model, attacked["threat"][0], mean_of(attacked.filter(corrected)["cosine"].drop_nulls().to_numpy()), most=0
-            )
+    parts = where(rows, defence=DRQ).partition_by("threat", maintain_order=True)
+    return {each["threat"][0]: mean_of(each.filter(corrected)["cosine"].drop_nulls().to_numpy()) for each in parts}
 
 
 @measure

@@ -25,7 +25,11 @@ def made(name: str, record: Record | None) -> str:
     passes = ", ".join(f"{value / 1e6:,.1f} million for {what}" for what, value in told["passes"].items())
     left = [short(each.partition(" ")[2]) for each in told["missing"] if each.partition(" ")[2] in stand_ins()]
     out = f"left out: {', '.join(left)}; " if left else ""
-    part = "" if told["timed"] >= told["samples"] else f" for {told['timed']:,} of {told['samples']:,} samples"
+    part = ""
+    if told["timed"] < told["samples"]:
+        part = f" for {told['timed']:,} of {told['samples']:,} samples"
+    elif record.rows["seconds"].sum() > told["seconds"]:
+        part = " with answers of another experiment"
     how = "DRQ compiled in float16 with near ties in float32; " if told["quick"] else ""
     return (
         f"`drq reproduce {name}`: {', '.join(told['devices'])}, {told['seconds']:,.0f} s{part}; passes of models: {passes}; "
