@@ -77,8 +77,9 @@ def evaluate(
         address: of a Ray cluster; one is started here, and stopped, when None.
         workers: of Ray at once.
         device: "auto", "cpu", "cuda" ...; that of the spec when None.
-        only: the name of a model, of data or of a threat that is wanted now, or a pattern such as "cifar10-c/*"; the rest is left
-            for another call. Runs of parts in different directories become one when their files are put together.
+        only: the name of a model, of data, of a threat, or of a defence that is attacked itself, which is wanted now; or a
+            pattern such as "cifar10-c/*". The rest is left for another call. Runs of parts in different directories become one
+            when their files are put together.
         tell: told how far the work is.
 
     >>> import tempfile
@@ -114,11 +115,17 @@ def evaluate(
 
 
 def chosen(plan: list[Task], only: str | None) -> list[Task]:
-    """The tasks with a model, data or a threat of that name; all without a name."""
-    found = [
-        task for task in plan if only is None or any(fnmatchcase(each, only) for each in (task.model, task.data, task.threat))
-    ]
-    rule, remedy = "be a model, data or a threat of the spec", f"the first are {plan[0].model}, {plan[0].data}, {plan[0].threat}"
+    """The tasks with a model, data, a threat or a victim of that name; all without a name."""
+
+    def named(task: Task) -> bool:
+        victims = task.defences if task.trial.victim == "defence" else ()
+        return only is None or any(fnmatchcase(each, only) for each in (task.model, task.data, task.threat, *victims))
+
+    found = [task for task in plan if named(task)]
+    rule, remedy = (
+        "be a model, data, a threat or a victim of the spec",
+        f"the first are {plan[0].model}, {plan[0].data}, {plan[0].threat}",
+    )
     require(bool(found), "only", rule, repr(only), remedy)
     return found
 

@@ -308,8 +308,21 @@ def test_parts_of_a_spec_are_put_together(tmp_path: Path) -> None:
     assert "shard" not in events  # nothing was left to do
     assert both.records.select(*KEY, "prediction").equals(whole)
     refused(
-        drq.evaluate, spec, tmp_path / "none", only="c", words=["only must be a model, data or a threat of the spec, got 'c'"]
+        drq.evaluate,
+        spec,
+        tmp_path / "none",
+        only="c",
+        words=["only must be a model, data, a threat or a victim of the spec, got 'c'"],
     )
+
+
+def test_victims_are_parts_of_a_spec(tmp_path: Path) -> None:
+    asked = Trial(threats.DecisionBased("linf", 0.15, queries=5), victim="defence")
+    given = {"models": {"a": MODEL}, "data": {"x": images(MODEL)}, "threats": {"clean": None, "asked": asked}, "limit": 2}
+    spec = Spec(**given, defences={"one": {"defence": "standard"}, "two": {"defence": "standard"}})
+    records = drq.evaluate(spec, tmp_path, only="two").records
+    assert set(records["threat"]) == {"asked"}  # clean images are no attack on it
+    assert set(records["defence"]) == {"two"}
 
 
 def test_limits(tmp_path: Path) -> None:

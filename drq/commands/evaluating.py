@@ -71,7 +71,7 @@ def evaluate(
     device: Annotated[
         str | None, typer.Option(help="auto, cpu, cuda; by default that of the spec.", autocompletion=offered(DEVICES))
     ] = None,
-    only: Annotated[str | None, typer.Option(metavar="NAME", help="Of a model, data or a threat; the rest waits.")] = None,
+    only: Annotated[str | None, typer.Option(metavar="NAME", help="Of a model, data, threat or victim; the rest waits.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments of the paper.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print how far it is as JSON lines to standard output.")] = False,
     quiet: Quiet = False,

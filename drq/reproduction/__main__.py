@@ -20,7 +20,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="of the runs")
     parser.add_argument("--limit", type=int, metavar="N", help="of samples: a first look")
     parser.add_argument("--device", help="auto, cpu or cuda")
-    parser.add_argument("--only", metavar="NAME", help="of a model, of data or of a threat, or a pattern; the rest waits")
+    parser.add_argument(
+        "--only", metavar="NAME", help="of a model, of data, of a threat or of a victim, or a pattern; the rest waits"
+    )
     return parser
 
 
