@@ -122,11 +122,8 @@ def chosen(plan: list[Task], only: str | None) -> list[Task]:
         return only is None or any(fnmatchcase(each, only) for each in (task.model, task.data, task.threat, *victims))
 
     found = [task for task in plan if named(task)]
-    rule, remedy = (
-        "be a model, data, a threat or a victim of the spec",
-        f"the first are {plan[0].model}, {plan[0].data}, {plan[0].threat}",
-    )
-    require(bool(found), "only", rule, repr(only), remedy)
+    remedy = f"the first are {plan[0].model}, {plan[0].data}, {plan[0].threat}"
+    require(bool(found), "only", "be a model, data, a threat or a victim of the spec", repr(only), remedy)
     return found
 
 

@@ -14,7 +14,7 @@ from drq.cli import main
 from drq.evaluation.published import experiments, published
 from drq.evaluation.records import COLUMNS, DETAILS
 from drq.evaluation.run import Run
-from drq.reproduction import catalogue, cells, improvements, keeping, ledger, peers
+from drq.reproduction import catalogue, cells, improvements, keeping, ledger, pages, peers
 from drq.reproduction.claims import claims
 from drq.threats.corruptions.constants import KINDS
 
@@ -47,6 +47,15 @@ def attacked(fixed: int, spoiled: int, images: int = 1000) -> pl.DataFrame:
 def cell(frame: pl.DataFrame, **place) -> dict:
     (row,) = frame.filter(**place).to_dicts()
     return row
+
+
+def test_times_that_others_spent_are_told(tmp_path):
+    """Answers that took longer than the run were another's."""
+    records = made_up(80, ["cifar10-linf"], threats={"clean": "clean"}, defences=("standard",))
+    for name, seconds, told in (("alone", 0.04, "4 s; passes"), ("after", 0.05, "4 s with answers of another")):
+        each = run(tmp_path / name, records.with_columns(seconds=pl.lit(seconds)), "table4")
+        line = pages.made("table4", keeping.shortened(each))
+        assert told in line, line
 
 
 def test_kept_records_are_those_of_the_run(tmp_path):

@@ -55,8 +55,7 @@ def judge(provision: Provision, shard: Shard) -> Judged:
         asked = {}
         for name, defence in made.items():
             ask = partial(_judged, defence, stage.model, x, y, shifted.x, provision.rounding)
-            again = _question(provision, name, key)
-            asked[name] = ask() if again is None else ANSWERED.get(again, ask)
+            asked[name] = ANSWERED.get(_question(provision, name, key), ask)
     count = max(0, min(provision.first + provision.keep_images, shard.last) - shard.first)
     kept = shifted.x[:count].cpu().numpy() if count else None
     return Judged(_stacked([shared | each | {"defence": name} for name, each in asked.items()], len(x)), kept)
@@ -79,8 +78,7 @@ def _shifted(
         return Shifted(x, torch.zeros(len(x)))
     place = index - provision.first  # threats count from the first sample that is asked for
     if shard.task.trial.victim != "defence":
-        made = partial(threat.run, stage.model, x, y, index=place)
-        return made() if key is None else SHIFTED.get(key, made)
+        return SHIFTED.get(key, partial(threat.run, stage.model, x, y, index=place))
     if isinstance(victim, DRQ):  # an attack on scores must see those of all classes
         victim = victim.variant(keep_points=False, prune="none" if isinstance(threat, Attack) else victim.prune)
     return threat.run(victim, x, y, index=place)

@@ -40,7 +40,9 @@ class Kept(Generic[T]):
         self.most, self.things, self.lock = most, OrderedDict[Hashable, T](), Lock()
 
     def get(self, key: Hashable, make: Callable[[], T], fits: Callable[[T], bool] = lambda _: True) -> T:
-        """The thing, made now unless it is kept and still fits."""
+        """The thing, made now unless it is kept and still fits. Without a key nothing is kept."""
+        if key is None:
+            return make()
         with self.lock:
             kept = self.things.pop(key, None)
         thing = kept if kept is not None and fits(kept) else make()

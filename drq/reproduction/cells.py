@@ -9,7 +9,7 @@ from drq import tables
 from drq.evaluation.published import published, stand_ins
 from drq.evaluation.records import require_polars
 from drq.reporting.expressions import UNDEFENDED
-from drq.reproduction.comparisons import CORRUPTIONS
+from drq.reproduction.comparisons import CORRUPTIONS, corrected
 
 if TYPE_CHECKING:
     import polars
@@ -79,8 +79,7 @@ def cosines(experiment: str, records: polars.DataFrame | None) -> polars.DataFra
     paper = paper.rename({"paper": "paper median"}).filter(pl.col("model").is_in([*stand_ins()]))
     if records is None:
         return paper.clear()
-    right = (pl.col("prediction") == pl.col("label")) & (pl.col("base_prediction") != pl.col("label"))
-    mine = records.with_columns(pl.selectors.categorical().cast(pl.String)).filter(right, pl.col("cosine").is_not_null())
+    mine = records.with_columns(pl.selectors.categorical().cast(pl.String)).filter(corrected(), pl.col("cosine").is_not_null())
     quartiles = (pl.col("cosine").quantile(share, "linear").alias(name) for name, share in named.items())
     ours = mine.group_by(keys).agg(*quartiles, images=pl.len())
     return paper.join(ours, on=keys, how="inner", maintain_order="left")

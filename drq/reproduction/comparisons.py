@@ -59,6 +59,13 @@ def where(rows: polars.DataFrame, **values: str | Sequence[str]) -> polars.DataF
     return rows.filter(*(pl.col(name).is_in(allowed) for name, allowed in lists.items()))
 
 
+def corrected() -> polars.Expr:
+    """Whether the defence is right where the model alone is wrong."""
+    pl = require_polars()
+    expression: polars.Expr = (pl.col("prediction") == pl.col("label")) & (pl.col("base_prediction") != pl.col("label"))
+    return expression
+
+
 def right_answers(rows: polars.DataFrame) -> polars.DataFrame:
     """Whether the answer was right, image by image; of several threats under all of them, where all were tried."""
     pl = require_polars()

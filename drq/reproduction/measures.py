@@ -21,6 +21,7 @@ from drq.reproduction.comparisons import (
     accuracy,
     average_of,
     by_model,
+    corrected,
     corrupted_gain,
     difference_of,
     drqs,
@@ -385,10 +386,8 @@ def lowest_cosine(records: polars.DataFrame) -> Iterator[Part]:
 
 def _cosines(rows: polars.DataFrame) -> dict[str, Value]:
     """The mean for every attack, where DRQ is right and the model alone is wrong."""
-    pl = require_polars()
-    corrected = (pl.col("prediction") == pl.col("label")) & (pl.col("base_prediction") != pl.col("label"))
     parts = where(rows, defence=DRQ).partition_by("threat", maintain_order=True)
-    return {each["threat"][0]: mean_of(each.filter(corrected)["cosine"].drop_nulls().to_numpy()) for each in parts}
+    return {each["threat"][0]: mean_of(each.filter(corrected())["cosine"].drop_nulls().to_numpy()) for each in parts}
 
 
 @measure

@@ -37,16 +37,22 @@ class DRQTarget(Target):
         with super().metered() as self.meter:
             yield self.meter
 
-    def searched(self, x: Tensor) -> Tensor:
-        """The logits of the model that DRQ searches."""
-        if self.defence.compile_model:
+    def searched(self) -> Model:
+        """The model that DRQ searches, with the weights that it has now."""
+        model = self.defence.classifier
+        if not self.defence.compile_model:
+            return model
+
+        def counted(x: Tensor) -> Tensor:
             self.meter.rows += len(x)
-        logits: Tensor = self.defence.classifier(x)
-        return logits
+            logits: Tensor = model(x)
+            return logits
+
+        return counted
 
     def notice_randomness(self, x: Tensor) -> None:
-        """It has none: random searches draw by their seed. But it is compiled now, before the hook of a meter is on the model."""
-        self.searched(x)
+        """It has none: random searches draw by their seed. But it is compiled now, before a meter counts what that examines."""
+        self.searched()(x)
 
     def has_slopes(self, x: Tensor) -> bool:
         """It has, by the envelope rule."""
@@ -72,7 +78,7 @@ class DRQTarget(Target):
 
     def contest(self, y: Tensor, rival: Tensor, radius: Tensor, *steps: int) -> Objective:
         """A duel: only the two classes are searched for."""
-        return duel(self.searched, self.versions(*steps), y, rival, radius)
+        return duel(self.searched(), self.versions(*steps), y, rival, radius)
 
     # Costs: whatever is called examines one row first, and a verdict asks the static model as well.
 
