@@ -111,6 +111,13 @@ class Block:
     dropped: Tensor  # (N, C) bool: classes that lost a race before they were explored
     norm: Norm
 
+    def attached(self, x: Tensor) -> Block:
+        """The same, its points differentiable in the samples: by the envelope rule they move as these do."""
+        way = x - x.detach()
+        candidates = replace(self.candidates, point=self.candidates.point + way[self.candidates.sample])
+        quantified = replace(self.quantified, point=self.quantified.point + way[self.candidates.sample])
+        return replace(self, x=self.x + way, candidates=candidates, quantified=quantified)
+
     def without_points(self) -> Block:
         """The same, without what takes memory and only some callers want."""
         return replace(self, candidates=self.candidates.without_points(), quantified=self.quantified.without_points())

@@ -241,12 +241,15 @@ class DRQ(Wrapper):
     def scored(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What a call returns (N, C), and the passes of the model that it took (N,)."""
         differentiated = torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad
-        with (
-            torch.inference_mode(False),
-            torch.set_grad_enabled(differentiated),
-            closing(self._blocks(x, differentiated)) as blocks,
-        ):
-            parts = [(log_robustness(setting, block, len(x)), block.passes) for setting, block in blocks]
+        unrolled = differentiated and (self.explore.unroll or self.quantify.unroll)
+        apart = differentiated and not unrolled  # searches that need no graph
+        blocks, done, parts = self._blocks(x.detach() if apart else x, differentiated), 0, list[tuple[Tensor, Tensor]]()
+        with torch.inference_mode(False), torch.set_grad_enabled(unrolled), closing(blocks):
+            for setting, block in blocks:
+                rows = slice(done, done := done + len(block.x))
+                with torch.set_grad_enabled(differentiated):
+                    block = block.attached(self.seen(x[rows])) if apart else block
+                    parts.append(log_robustness(setting, block, len(x)))
         scores, passes = zip(*parts, strict=True)
         return torch.cat(scores), torch.cat(passes)
 

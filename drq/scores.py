@@ -17,13 +17,17 @@ from drq.setting import Setting
 REACHED_FLOOR, UNREACHED = -9e3, -1e4  # log-robustness is finite, and a class that was reached is above all that were not
 
 
-def log_robustness(setting: Setting, block: Block, samples: int) -> Tensor:
-    """(N, C) scores of a block from a batch of so many ``samples``."""
+def log_robustness(setting: Setting, block: Block, samples: int) -> tuple[Tensor, Tensor]:
+    """(N, C) scores of a block from a batch of so many ``samples``, and (N,) passes, those for the scores included."""
     with torch.no_grad():
         decision = conclude(block)
-    candidates = block.candidates
+    candidates, passes = block.candidates, block.passes + ~decision.found
     crowded = samples * block.classes.shape[1] > setting.chunk
-    odds = _attached_log_odds(setting, block, crowded) if torch.is_grad_enabled() else block.log_odds
+    if torch.is_grad_enabled():
+        odds = _attached_log_odds(setting, block, crowded)
+        passes = passes + candidates.sample.bincount(minlength=len(passes))
+    else:
+        odds = block.log_odds
     # The explored confidence of a class that was pruned may exceed that of the winner: the runner-up bounds it too.
     table = candidates.table(odds, torch.full_like(block.logits, -torch.inf))
     runner_up = table.gather(1, decision.runner_up.clamp(min=0)[:, None])[candidates.sample, 0]
@@ -31,8 +35,9 @@ def log_robustness(setting: Setting, block: Block, samples: int) -> Tensor:
     scores = candidates.table(_log_confidence(odds), torch.full_like(block.logits, UNREACHED))
     lost = (~decision.found).nonzero()[:, 0]
     if not len(lost):
-        return scores
-    return scores.index_put((lost,), setting.exact(block.x[lost]).log_softmax(1).clamp(min=REACHED_FLOOR))
+        return scores, passes
+    alone = setting.exact(block.x[lost]).log_softmax(1).clamp(min=REACHED_FLOOR)
+    return scores.index_put((lost,), alone), passes
 
 
 def _log_confidence(odds: Tensor) -> Tensor:

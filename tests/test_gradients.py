@@ -5,6 +5,7 @@ import torch
 from classifiers import inputs, linear, network
 
 import drq
+from drq.threats.target import Meter
 
 every_norm = pytest.mark.parametrize("norm", [drq.L1(), drq.L2(), drq.Linf()], ids=repr)
 
@@ -89,3 +90,21 @@ def test_score_of_a_differentiated_call_equals_the_plain_one():
     model, x = network(4, gain=4), inputs(4, 40, 4)
     robust = drq.DRQ(model, "l2", 0.3)
     torch.testing.assert_close(robust(x.clone().requires_grad_()), robust(x), rtol=0, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what torch.compile imports
+@pytest.mark.parametrize("radius", [0.4, drq.Calibrated(0.9, steps=6)], ids=["given", "calibrated"])
+def test_what_is_compiled_has_the_same_slopes(radius):
+    """Searches are compiled, and only the last points are differentiated; a sample without a radius is, too."""
+    model, x = network(4, gain=4), inputs(4, 12, 4)
+    plain = drq.DRQ(model, "l2", radius, explore=drq.Gradient(5), quantify=drq.Gradient(5), front=lambda x: 0.1 + 0.8 * x)
+    slopes = []
+    for robust in (plain, plain.variant(compile=True, chunk=16)):
+        point, meter = x.clone().requires_grad_(), Meter()
+        handle = model.register_forward_hook(meter.count, with_kwargs=True)
+        scores, passes = robust.scored(point)
+        handle.remove()
+        slopes.append((scores, passes, *torch.autograd.grad(scores[scores > -1e4].sum(), point)))
+    torch.testing.assert_close(*slopes)
+    assert meter.rows < passes.sum() / 2  # hooks do not see what is compiled
+    assert slopes[0][2].abs().amax(1).min() > 0

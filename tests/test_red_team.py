@@ -370,8 +370,11 @@ def test_a_compiled_drq_falls_to_the_same_attacks_at_the_same_count(digits: Digi
     plain, compiled = (team.run(each, x, y) for each in robust)
     assert torch.equal(plain.fooled, compiled.fooled)
     torch.testing.assert_close(plain.lead, compiled.lead, rtol=0, atol=1e-3)
-    torch.testing.assert_close(plain.passes, compiled.passes, rtol=0.02, atol=1)  # one row is examined here and there
-    for attack in (threats.ScoreBased("linf", 0.1, queries=3), threats.EndToEnd("linf", 0.1, steps=2, inner=2)):
+    torch.testing.assert_close(plain.passes, compiled.passes, rtol=0, atol=1)
+    plain, compiled = (team.run(each.variant(precision="bfloat16"), x, y) for each in robust)
+    torch.testing.assert_close(plain.passes, compiled.passes, rtol=0, atol=1)  # near ties, which hooks see, count once
+    attacks = [threats.ScoreBased(*space, queries=3), threats.EndToEnd(*space, steps=2, inner=2), threats.FewerSteps(*space, 3)]
+    for attack in attacks:
         fresh = (each.variant(prune="none") for each in robust)
         plain, compiled = (attack.run(each, x[:4], y[:4]) for each in fresh)
-        torch.testing.assert_close(plain.passes, compiled.passes, rtol=0.02, atol=1)
+        torch.testing.assert_close(plain.passes, compiled.passes, rtol=0, atol=2)

@@ -71,6 +71,20 @@ def test_scores_that_attackers_read_are_never_pruned() -> None:
     assert robust.shortened(3).prune == "none"
 
 
+def test_an_attacker_follows_in_full_precision_and_is_judged_in_that_of_the_defence() -> None:
+    model, x = network(1, classes=6).float(), inputs(1, 30, 4).float()
+    plain, rounded = (
+        aimed_at(drq.DRQ(model, "linf", 0.3, explore=SHORT, quantify=SHORT, precision=each)) for each in ("float32", "bfloat16")
+    )
+    y, rival = model(x).topk(2).indices.unbind(1)
+    radius = torch.full_like(x[:, 0], 0.3)
+    for steps in ((3,), (2, 3)):
+        assert torch.equal(*(each.contest(y, rival, radius, *steps)(x).value for each in (plain, rounded)))
+        assert torch.equal(*(each.scores(*steps)(x) for each in (plain, rounded)))
+    assert not torch.equal(*(each.scores()(x) for each in (plain, rounded)))
+    assert not torch.equal(*(each.judge(x, y).lead for each in (plain, rounded)))
+
+
 def test_leads_and_rivals_are_not_those_of_upper_bounds() -> None:
     """Exact pruning leaves losers with their explored confidence; the verdict must read as if nothing had been pruned."""
     model, x = network(1, classes=6), inputs(1, 300, 4)

@@ -17,6 +17,7 @@ from drq.norms import L2, Ball
 from drq.objectives import Model, Objective, Score, margin
 from drq.rows import per_row
 from drq.search import Count, Found, Look, State, check_steps, search
+from drq.threats.duel import DRQTarget
 from drq.threats.pursuit import Standing, aimed_at
 from drq.threats.stronger import Envelope
 from drq.threats.target import Target
@@ -69,10 +70,10 @@ class EndToEnd(BallThreat):
         return parts[0].joined(parts[1:])
 
     def _attack(self, robust: DRQ, x: Tensor, y: Tensor) -> Differentiated:
-        target = aimed_at(robust)
+        target = DRQTarget(robust)
         with target.metered() as meter:
             radius = target.answer(x).radius
-            versions = (self._version(robust, radius, unroll=each) for each in (True, False))
+            versions = (self._version(target.followed, radius, unroll=each) for each in (True, False))
             through, around = (partial(target.look, each) for each in versions)
             point = search(Gradient(self.steps), margin(through, y), self.ball(x)).point
             first, last = (_gradient(margin(each, y), point) for each in (through, around))

@@ -29,6 +29,7 @@ class DRQTarget(Target):
         super().__init__(defence, draws)
         if defence.front is not None:
             self.static = Behind(defence.front, self.static)
+        self.followed = defence.variant(precision="float32")  # rounding blurs slopes, and no attacker has to share it
         self.meter = Meter()  # the one that counts at present
 
     @contextmanager
@@ -38,8 +39,8 @@ class DRQTarget(Target):
             yield self.meter
 
     def searched(self) -> Model:
-        """The model that DRQ searches, with the weights that it has now."""
-        model = self.defence.classifier
+        """The model that DRQ searches, with the weights that it has now, in full precision."""
+        model = self.followed.classifier
         if not self.defence.compile_model:
             return model
 
@@ -52,7 +53,8 @@ class DRQTarget(Target):
 
     def notice_randomness(self, x: Tensor) -> None:
         """It has none: random searches draw by their seed. But it is compiled now, before a meter counts what that examines."""
-        self.searched()(x)
+        for each in (self.defence, self.followed):
+            each.classifier(x)
 
     def has_slopes(self, x: Tensor) -> bool:
         """It has, by the envelope rule."""
@@ -60,21 +62,23 @@ class DRQTarget(Target):
 
     def answer(self, x: Tensor) -> Answer:
         """Its decision, all classes comparable."""
-        decision = self.defence.decide(x)
-        if self.defence.compile_model:
-            self.meter.rows += int(decision.passes.sum())
+        before, decision = self.meter.rows, self.defence.decide(x)
+        self._count(before, decision.passes)
         return Answer(decision.label, _comparable(decision), torch.where(decision.found, decision.radius, 0))
 
     def look(self, version: DRQ, x: Tensor) -> Tensor:
-        """Its scores; what it searches compiled is counted here, where no hook sees it."""
-        scores, passes = version.scored(x)
-        if version.compile_model and not scores.requires_grad:
-            self.meter.rows += int(passes.sum())
+        """The scores of one of its versions."""
+        before, (scores, passes) = self.meter.rows, version.scored(x)
+        self._count(before, passes)
         return scores
 
+    def _count(self, before: int, passes: Tensor) -> None:
+        """Hooks see a part of what is compiled; of what is unrolled they also see the steps that are taken again."""
+        self.meter.rows = max(self.meter.rows, before + int(passes.sum()))
+
     def versions(self, *steps: int) -> list[DRQ]:
-        """Whose scores can be read: nothing is pruned."""
-        return [self.defence.shortened(each) for each in steps] or [self.defence.variant(prune="none")]
+        """Whose scores can be read: nothing is pruned. What is cut down is there to be followed, in full precision."""
+        return [self.followed.shortened(each) for each in steps] or [self.defence.variant(prune="none")]
 
     def contest(self, y: Tensor, rival: Tensor, radius: Tensor, *steps: int) -> Objective:
         """A duel: only the two classes are searched for."""
