@@ -11,7 +11,7 @@ from drq.errors import require
 from drq.norms import Norm
 from drq.objectives import log_odds
 from drq.rows import Rows, per_row
-from drq.search import Found
+from drq.search import Found, envelope
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +112,11 @@ class Block:
     norm: Norm
 
     def attached(self, x: Tensor) -> Block:
-        """The same, its points differentiable in the samples: by the envelope rule they move as these do."""
-        way = x - x.detach()
-        candidates = replace(self.candidates, point=self.candidates.point + way[self.candidates.sample])
-        quantified = replace(self.quantified, point=self.quantified.point + way[self.candidates.sample])
-        return replace(self, x=self.x + way, candidates=candidates, quantified=quantified)
+        """The same, its points differentiable in the samples ``x``, without the graph of any search."""
+        origin = x[self.candidates.sample]
+        candidates = replace(self.candidates, point=envelope(self.candidates.point, origin))
+        quantified = replace(self.quantified, point=envelope(self.quantified.point, origin))
+        return replace(self, x=envelope(self.x, x), candidates=candidates, quantified=quantified)
 
     def without_points(self) -> Block:
         """The same, without what takes memory and only some callers want."""

@@ -194,9 +194,14 @@ def solve(problems: Problems) -> Going:
                 left.append((rows[leaving], problems.going[leaving]))
                 rows, problems = rows[~leaving], problems[~leaving]
         going = in_order(*zip(*left, (rows, problems.going), strict=True)) if left else problems.going
-    if attached and not method.unroll:  # the envelope rule: how far the search went is held constant, where it began is not
-        going = replace(going, found=replace(going.found, point=going.found.point + (origin - origin.detach())))
+    if attached and not method.unroll:
+        going = replace(going, found=replace(going.found, point=envelope(going.found.point, origin)))
     return going
+
+
+def envelope(point: Tensor, origin: Tensor) -> Tensor:
+    """The envelope rule: how far a search went is held constant, where it began is not, so its point moves as that does."""
+    return point + (origin - origin.detach())
 
 
 def advance(method: Search, objective: Objective, ball: Ball, going: Going, count: Count, then: Follow | None = None) -> Going:

@@ -18,7 +18,7 @@ from drq.defences.defended import Defended, Label, check_amount, out_of_range
 from drq.inputs import check_bounds, checked
 from drq.norms import Ball, Bounds, Linf
 from drq.objectives import Objective, Score, every_point, favour, log_odds
-from drq.search import check_count, check_steps, slope
+from drq.search import check_count, check_steps, envelope, slope
 from drq.seeds import generator
 
 
@@ -26,7 +26,7 @@ def carried(x: Tensor, move: Callable[[Tensor], Tensor], bounds: Bounds | None =
     """Where ``move`` brings the samples; to a derivative it is as if they all moved by a constant."""
     with torch.inference_mode(False), torch.no_grad():
         moved = move(checked(x.detach(), bounds, None))
-    return moved + (x - x.detach())
+    return envelope(moved, x)
 
 
 def descended(objective: Objective, point: Tensor, steps: int, step: float, ball: Ball | None = None) -> Tensor:
