@@ -75,8 +75,6 @@ screenshots: $(READY)
 
 benchmarks: $(READY)
 	$(BIN)/python benchmarks/attacks.py
-	$(BIN)/python benchmarks/red_team.py anti-adversary
-	$(BIN)/python benchmarks/red_team.py drq
 	$(BIN)/python benchmarks/spatial.py --images 1000
 	$(BIN)/python benchmarks/near_ties.py
 	$(BIN)/python benchmarks/gpu_time.py

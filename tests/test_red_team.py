@@ -151,7 +151,6 @@ def test_memory_is_bounded_by_chunk(digits: Digits) -> None:
     members = (
         threats.Transfer(attack=threats.APGD(steps=3, **space), **space),
         threats.Envelope(steps=2, **space),
-        threats.Halfway(steps=2, **space),
         threats.FewerSteps(steps=2, **space),
         threats.ScoreBased(queries=2, **space),
         threats.DecisionBased(queries=2, **space),
@@ -217,7 +216,7 @@ def test_a_plain_model_is_its_own_defence(digits: Digits) -> None:
 
 
 def test_points_that_fool_are_never_given_up() -> None:
-    """A member that makes things worse changes nothing but the count of passes."""
+    """A member that makes things worse changes nothing but the count of passes, and for a success nobody else gets the credit."""
     model, x = network(4), inputs(4, 20, 4)
     y = model(x).argmax(1)
     robust = drq.DRQ(model, "linf", 0.3, explore=SHORT, quantify=SHORT)
@@ -226,7 +225,8 @@ def test_points_that_fool_are_never_given_up() -> None:
     harmless = threats.Transfer(attack=threats.PGD(steps=20, aim=drq.favour, **space), **space)
     alone, followed = (threats.Chain(members=members, **space).run(robust, x, y) for members in ((attack,), (attack, harmless)))
     assert alone.fooled.any()
-    assert torch.equal(alone.x[alone.fooled], followed.x[alone.fooled])
+    assert torch.equal(alone.x[alone.settled], followed.x[alone.settled])
+    assert (followed.lead <= alone.lead)[alone.fooled].all()
     assert (followed.fooled >= alone.fooled).all()
     assert (followed.by[alone.fooled] <= 0).all()
 
@@ -251,7 +251,6 @@ class TestBudget:
         for member in (
             threats.Transfer(attack=threats.PGDNoise(steps=3, **SPACE), **SPACE),
             threats.Envelope(steps=5, **SPACE),
-            threats.Halfway(steps=5, **SPACE),
             threats.FewerSteps(steps=5, **SPACE),
             threats.ScoreBased(queries=5, **SPACE),
             threats.DecisionBased(queries=5, **SPACE),
@@ -263,7 +262,7 @@ class TestBudget:
     def test_members_that_do_not_fit_are_left_out_and_named(self, caplog: pytest.LogCaptureFixture) -> None:
         model, x = network(2, classes=5), inputs(2, 6, 4)
         y, robust = model(x).argmax(1), drq.DRQ(model, "linf", 0.05)
-        members = (threats.Envelope(steps=100, **SPACE), threats.Envelope(steps=2, **SPACE))
+        members = (threats.Envelope(steps=100, inner=(7,), **SPACE), threats.Envelope(steps=2, **SPACE))
         with caplog.at_level(logging.WARNING, "drq"):
             standing = threats.Chain(members=members, budget=1500, **SPACE).run(robust, x, y)
         assert standing.passes.max() <= 1500
@@ -291,8 +290,8 @@ def test_what_is_wrong_before_any_attack_is_not_counted_as_fallen_to_one() -> No
     assert 5 <= wrong.sum() <= 55
     chain = threats.Chain("linf", 0.2, (threats.Transfer("linf", 0.2, threats.APGD("linf", 0.2, 20)),))
     standing = chain.run(robust, x, y)
-    assert torch.equal(standing.x[wrong], x[wrong])
     assert (standing.by[wrong] == ITSELF).all()
+    assert standing.fooled[wrong].all()
     assert (standing.by[standing.fooled & ~wrong] == 0).all()
     assert (standing.static_by >= 0).sum() > (standing.static_by[~wrong] >= 0).sum()
     assert chain.findings(standing)["defended"]["clean"] == pytest.approx(100 * (~wrong).double().mean())
@@ -355,7 +354,7 @@ def test_a_dear_defence_does_not_get_away_with_fewer_attacks(digits: Digits, cap
     with caplog.at_level(logging.WARNING, logger="drq"):
         standing = threats.RedTeam("linf", 0.15).run(robust, digits.x[:1], digits.y[:1])
     assert "is not run" not in caplog.text
-    assert standing.passes.max() <= 25 * (2 + robust.most_passes(10))
+    assert standing.passes.max() <= 50 * (2 + robust.most_passes(10))
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ SHIFTS = {  # whose margins are looked at: threats of experiments
     "table3": ("one rotation", "one translation", "rotations", "translations"),
     "table7": ("FAB", "Square", "APGD-L2", "APGD-CE", "APGD-DLR", "PGD-noise", "PGD-attack"),
 }
+MAIN = "red team"  # how the names of attacks begin whose verdict counts
 MOST = 420  # passes that DRQ takes at most, with ten classes
 CURVES = "risk-coverage"  # the picture
 RESAMPLED = 1000  # times, for an interval of an area
@@ -73,7 +74,7 @@ Intervals are from resampling images."""
 def page(folder: Path) -> str:
     """The whole page."""
     records = {name: kept(folder, name) for name in (PEERS, *RED_TEAM, *SHIFTS)}
-    peers, team = records[PEERS], _attacked(records)
+    peers, team = records[PEERS], attacked(folder)
     parts = [HEAD, "## At the same cost", *_overview(peers, team), made(PEERS, peers)]
     parts += ["## Attacks on the defence itself", *verdicts(team), *(made(name, records[name]) for name in RED_TEAM)]
     parts += ["## Does the margin know errors?", *_selective(records)]
@@ -81,9 +82,9 @@ def page(folder: Path) -> str:
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
-def _attacked(records: Mapping[str, Record | None]) -> polars.DataFrame | None:
-    """All that the red team did; None where it did nothing."""
-    found = [record.rows for name in RED_TEAM if (record := records[name]) is not None]
+def attacked(folder: Path) -> polars.DataFrame | None:
+    """All that the red team did, from kept records; None where it did nothing."""
+    found = [record.rows for name in RED_TEAM if (record := kept(folder, name)) is not None]
     return require_polars().concat(found) if found else None
 
 
@@ -157,15 +158,23 @@ def _difference(row: Mapping[str, Any], prefix: str = "difference") -> str:
 
 
 def verdicts(team: polars.DataFrame | None) -> Iterator[str]:
-    """Whether gains survive: what the table means, and the table."""
+    """Whether gains survive: what the table means, the table, and what others found."""
     if team is None:
         return
+    yield VERDICTS
+    yield verdict_table(team)
+    if len(others := adaptive(team).filter(~require_polars().col("threat").str.starts_with(MAIN))):
+        yield OTHERS
+        head = ("model", "defence", "attack", "right", "right under the red team", "static worst", "images")
+        yield table(head, _beside(others, team))
+
+
+def verdict_table(team: polars.DataFrame) -> str:
+    """A row for each model and defence."""
     pl = require_polars()
     plain = tables.cells(team.filter(pl.col("victim") == "base")).with_columns(pl.selectors.categorical().cast(pl.String))
     rows = []
-    every = adaptive(team)
-    main = pl.col("threat").str.starts_with("red team")
-    for row in every.filter(main).iter_rows(named=True):
+    for row in adaptive(team).filter(pl.col("threat").str.starts_with(MAIN)).iter_rows(named=True):
         same = plain.filter(model=row["model"], defence=row["defence"])
         clean, carried = (same.filter(pl.col("threat").str.starts_with(name)) for name in ("clean", "transferred"))
         verdict = "survives" if row["survives"] else "vanishes" if row["difference_high"] >= 0 else "worse than none"
@@ -174,23 +183,19 @@ def verdicts(team: polars.DataFrame | None) -> Iterator[str]:
         place = [row["model"], row["defence"]]
         rows.append([*place, *before, *worst, _difference(row), verdict, f"{row['images']:,}", f"{row['passes']:,.0f}"])
     head = ("model", "defence", "clean", "transferred", "static worst", "defended worst", "difference", "gain")
-    yield VERDICTS
-    yield table((*head, "images", "times"), rows)
-    if len(others := every.filter(~main)):
-        yield OTHERS
-        yield table(("model", "defence", "attack", "right", "right under the red team", "images"), _beside(others, team))
+    return table((*head, "images", "times"), rows)
 
 
 def _beside(others: polars.DataFrame, team: polars.DataFrame) -> Iterator[list[str]]:
     """Attacks on few images, and the red team on the same ones."""
     pl = require_polars()
-    right = 100 * (pl.col("prediction") == pl.col("label")).mean()
+    right, static = 100 * (pl.col("prediction") == pl.col("label")).mean(), 100 * pl.col("base_withstood").mean()
     for row in others.iter_rows(named=True):
         same = team.filter(model=row["model"], defence=row["defence"], victim="defence")
         asked = same.filter(threat=row["threat"])["index"].to_list()
-        red = same.filter(pl.col("threat").str.starts_with("red team"), pl.col("index").is_in(asked))
-        beside = number("accuracy", red.select(right).item()) if len(red) else ""
-        yield [row["model"], row["defence"], row["threat"], number("accuracy", row["accuracy"]), beside, f"{row['images']:,}"]
+        red = same.filter(pl.col("threat").str.starts_with(MAIN), pl.col("index").is_in(asked))
+        beside = [number("accuracy", red.select(each).item()) if len(red) else "" for each in (right, static)]
+        yield [row["model"], row["defence"], row["threat"], number("accuracy", row["accuracy"]), *beside, f"{row['images']:,}"]
 
 
 def _selective(records: Mapping[str, Record | None]) -> Iterator[str]:

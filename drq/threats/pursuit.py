@@ -25,6 +25,7 @@ logger = logging.getLogger("drq")
 
 ITSELF, NONE = -1, -2  # in place of the number of a member: the sample itself, nobody
 FEW = 50  # samples of a dataset, its first, on which a chain runs its costliest members
+HAIR = 0.1  # a lead that other rounding or another batch may turn around: what fools by less is driven further
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,15 +35,20 @@ class Standing(Shifted):
     fooled: Tensor  # (N,) bool: the defence is wrong at x
     static_by: Tensor  # (N,) the member that first fooled the static model; -1 for the sample itself, -2 for none
     lead: Tensor  # (N,) of the true class over the best other, in the defence
-    rivals: Tensor  # (N, C - 1) wrong classes, the most dangerous first
+    rivals: Tensor  # (N, C - 1) wrong classes, the most dangerous at x first
     radius: Tensor  # (N,) in which a DRQ looks around
-    by: Tensor  # (N,) which member of the chain found the point; -1 for the sample itself
+    by: Tensor  # (N,) which member of the chain fooled the defence first, or came nearest; -1 for the sample itself
     tried: Tensor  # (N, M) bool: which of the M members were run on the sample
 
     @property
     def static_fooled(self) -> Tensor:
         """(N,) bool: the static model was wrong at some point that was tried."""
         return self.static_by > NONE
+
+    @property
+    def settled(self) -> Tensor:
+        """(N,) bool: the defence is wrong by more than a hair."""
+        return self.fooled & (self.lead < -HAIR)
 
     @classmethod
     def at(cls, x: Tensor, verdict: Verdict, by: int, passes: float, members: int) -> Standing:
@@ -54,11 +60,11 @@ class Standing(Shifted):
         return cls(x, spent, verdict.fooled, static_by, verdict.lead, verdict.rivals, verdict.radius, finder, tried)
 
     def challenged(self, new: Standing) -> Standing:
-        """The better of the present and the new points; the first that fools the defence stays."""
-        better = ~self.fooled & (new.fooled | (new.lead < self.lead))
+        """The better of the present and the new points; whoever fools the defence first is remembered."""
+        better = torch.where(self.fooled == new.fooled, new.lead < self.lead, new.fooled)
         columns = {name: torch.where(per_row(better, old), getattr(new, name), old) for name, old in vars(self).items()}
         columns |= {"passes": self.passes + new.passes, "tried": self.tried | new.tried}
-        columns["rivals"] = self.rivals  # as they stood at the sample, so that every rank is another class
+        columns["by"] = torch.where(self.fooled, self.by, columns["by"])
         columns["static_by"] = torch.where(self.static_fooled, self.static_by, new.static_by)
         return replace(self, **columns)
 
@@ -182,8 +188,8 @@ def _confirmed(target: Target, y: Tensor, standing: Standing) -> Standing:
 
 
 def _advance(member: Pursuit, number: int, target: Target, ball: Ball, y: Tensor, index: Tensor, standing: Standing) -> Standing:
-    """Run one member on the samples that still stand; its passes are shared among them."""
-    stands = ~standing.fooled | (~standing.static_fooled & member.follows_static)
+    """Run one member on the samples that still stand, or fell by a hair; its passes are shared among them."""
+    stands = ~standing.settled | (~standing.static_fooled & member.follows_static)
     if member.costly:
         stands &= (index < FEW).to(stands.device)
     if not stands.any():

@@ -14,11 +14,11 @@ from drq.objectives import Model, dlr
 from drq.progress import Bar, Tell, silent
 from drq.threats.attacks import APGD, APGDTargeted, PGDAttack, PGDNoise
 from drq.threats.pursuit import ITSELF, Pursuit, Standing, aimed_at, hunt
-from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Halfway, ScoreBased, Static, Transfer
+from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, ScoreBased, Static, Transfer
 from drq.threats.threat import BallThreat, Shifted
 
 BUDGETS = {"quick": 32_000, "full": 150_000}  # passes an image, at most
-ANSWERS = 25  # of a defence, which are always allowed for: one that is dear shall not get away with fewer attacks
+ANSWERS = 50  # of a defence, which are always allowed for: one that is dear shall not get away with fewer attacks
 
 
 class Team(BallThreat):
@@ -101,7 +101,7 @@ class RedTeam(Team):
     """The standard chain against a defence, with nothing to tune.
 
     Args:
-        strength: "quick", at most 32 000 passes an image, or "full", at most 150 000; or what 25 answers of the defence cost,
+        strength: "quick", at most 32 000 passes an image, or "full", at most 150 000; or what 50 answers of the defence cost,
             where that is more.
         progress: whether progress and the time left are written to standard error.
     """
@@ -123,11 +123,10 @@ class RedTeam(Team):
         space: dict[str, Any] = {name: getattr(self, name) for name in ("norm", "radius", "bounds", "frozen", "chunk")}
         carried: list[Static] = [APGD(**space), APGD(aim=dlr, **space), APGDTargeted(**space), PGDNoise(**space)]
         chain: list[Pursuit] = [Transfer(attack=attack, **space) for attack in carried]
-        chain += [Envelope(rank=rank, **space) for rank in range(3)]
-        chain += [Halfway(**space), FewerSteps(**space)]
+        chain += [Envelope(**space), Envelope(restart=1, **space), FewerSteps(**space)]
         if self.strength == "full":
-            chain += [Transfer(attack=PGDAttack(**space), **space)]
-            chain += [Envelope(inner=(20,), rank=rank, **space) for rank in range(4)]
+            chain += [Transfer(attack=PGDAttack(**space), **space), Envelope(rank=1, **space)]
+            chain += [Envelope(steps=100, restart=restart, **space) for restart in (2, 3, 4, 0)]
             chain += [ScoreBased(queries=90, **space)]
             chain += [DecisionBased(queries=90, **space)] if self.norm == Linf() else []
         return tuple(chain)

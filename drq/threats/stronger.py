@@ -13,6 +13,7 @@ from drq.errors import require
 from drq.norms import Ball, Linf
 from drq.objectives import Objective, margin
 from drq.search import check_count, check_steps, search
+from drq.seeds import generator
 from drq.threats.attacks import APGD, APGDTargeted, SearchAttack, mislabelled, within_reach
 from drq.threats.pursuit import Pursuit, Standing
 from drq.threats.target import Target
@@ -58,32 +59,35 @@ class Transfer(Pursuit):
 
 @dataclass(frozen=True)
 class Envelope(Pursuit):
-    """Raise the robustness of one rival and lower that of the true class, as a shortened DRQ would find them.
+    """Raise the robustness of one rival and lower that of the true class, as DRQ finds them.
 
     The gradients of both classes are taken at their quantified points and moved to the input, as if the inner searches always
-    went the same way (the envelope rule). On another defence it follows the scores of its shortened version: BPDA through
-    fewer steps.
+    went the same way (the envelope rule). On another defence it follows its scores, as they are differentiated there.
 
     Args:
         steps: of the attack.
-        inner: steps of each search of the defence; several lengths are followed at once.
-        rank: which rival, 0 for the most dangerous.
+        inner: steps of each search of the defence; several lengths are followed at once. Its own where none are given: searches
+            of another length fail elsewhere, and what fools them often does not fool the defence.
+        rank: which rival, 0 for the most dangerous at the best point so far.
+        restart: 0 starts at that point, every other number at a random one.
     """
 
-    steps: int = 100
-    inner: tuple[int, ...] = field(default=(7,), kw_only=True)
+    steps: int = 75
+    inner: tuple[int, ...] = field(default=(), kw_only=True)
     rank: int = field(default=0, kw_only=True)
+    restart: int = field(default=0, kw_only=True)
 
     needs_slopes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_steps("steps", self.steps)
-        several = isinstance(self.inner, tuple) and len(self.inner) > 0
-        require(several, "inner", "be a tuple of numbers of steps", repr(self.inner), "for example (7,)")
+        several = isinstance(self.inner, tuple)
+        require(several, "inner", "be a tuple of numbers of steps", repr(self.inner), "for example (7,), or () for its own")
         for each in self.inner:
             check_steps("inner", each)
         check_count("rank", self.rank, "0 is the most dangerous rival")
+        check_count("restart", self.restart, "0 starts at the best point so far")
 
     @property
     def fewest_classes(self) -> int:
@@ -91,30 +95,24 @@ class Envelope(Pursuit):
 
     @property
     def rows(self) -> int:
-        return 2 * len(self.inner)  # the true class and the rival, in every version
+        return 2 * max(1, len(self.inner))  # the true class and the rival, in every version
 
     @property
     def title(self) -> str:
-        through = "+".join(map(str, self.inner))
-        return f"{type(self).__name__}(rival {self.rank + 1}, {self.steps} steps through {through})"
+        through = f" through {'+'.join(map(str, self.inner))}" if self.inner else ""
+        restart = f", restart {self.restart}" if self.restart else ""
+        return f"{type(self).__name__}(rival {self.rank + 1}, {self.steps} steps{through}{restart})"
 
     def contest(self, target: Target, y: Tensor, standing: Standing) -> Objective:
         """Bring the true class below the rival."""
         return target.contest(y, standing.rivals[:, self.rank], standing.radius, *self.inner)
 
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
-        return search(AutoStep(self.steps), self.contest(target, y, standing), ball, start=standing.x).point
+        start = ball.sample(generator(self.restart)) if self.restart else standing.x
+        return search(AutoStep(self.steps), self.contest(target, y, standing), ball, start=start).point
 
     def cost(self, target: Target, x: Tensor) -> int:
         return AutoStep(self.steps).passes * target.contest_cost(x, *self.inner)
-
-
-@dataclass(frozen=True)
-class Halfway(Envelope):
-    """Fool what the defence thinks on its way as well: its searches after few steps, all followed at once."""
-
-    steps: int = 50
-    inner: tuple[int, ...] = field(default=(1, 3, 7), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ class FewerSteps(Pursuit):
         inner: steps of each search of the defence.
     """
 
-    steps: int = 40
+    steps: int = 25
     inner: int = field(default=5, kw_only=True)
 
     needs_slopes: ClassVar[bool] = True
