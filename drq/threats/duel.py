@@ -64,7 +64,8 @@ class DRQTarget(Target):
         """Its decision, all classes comparable."""
         before, decision = self.meter.rows, self.defence.decide(x)
         self._count(before, decision.passes)
-        return Answer(decision.label, _comparable(decision), torch.where(decision.found, decision.radius, 0))
+        radius = torch.where(decision.found, decision.radius, 0)
+        return Answer(decision.label, _comparable(decision), decision.exact & decision.reached, radius)
 
     def look(self, version: DRQ, x: Tensor) -> Tensor:
         """The scores of one of its versions."""

@@ -18,7 +18,7 @@ from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, ScoreBased
 from drq.threats.threat import BallThreat, Shifted
 
 BUDGETS = {"quick": 32_000, "full": 150_000}  # passes an image, at most
-ANSWERS = 50  # of a defence, which are always allowed for: one that is dear shall not get away with fewer attacks
+ANSWERS = 60  # of a defence, which are always allowed for: one that is dear shall not get away with fewer attacks
 
 
 class Team(BallThreat):
@@ -101,7 +101,7 @@ class RedTeam(Team):
     """The standard chain against a defence, with nothing to tune.
 
     Args:
-        strength: "quick", at most 32 000 passes an image, or "full", at most 150 000; or what 50 answers of the defence cost,
+        strength: "quick", at most 32 000 passes an image, or "full", at most 150 000; or what 60 answers of the defence cost,
             where that is more.
         progress: whether progress and the time left are written to standard error.
     """
@@ -123,10 +123,10 @@ class RedTeam(Team):
         space: dict[str, Any] = {name: getattr(self, name) for name in ("norm", "radius", "bounds", "frozen", "chunk")}
         carried: list[Static] = [APGD(**space), APGD(aim=dlr, **space), APGDTargeted(**space), PGDNoise(**space)]
         chain: list[Pursuit] = [Transfer(attack=attack, **space) for attack in carried]
-        chain += [Envelope(**space), Envelope(restart=1, **space), FewerSteps(**space)]
+        chain += [Envelope(**space), Envelope(restart=1, **space), Envelope(steps=40, rank=1, **space), FewerSteps(**space)]
         if self.strength == "full":
-            chain += [Transfer(attack=PGDAttack(**space), **space), Envelope(rank=1, **space)]
-            chain += [Envelope(steps=100, restart=restart, **space) for restart in (2, 3, 4, 0)]
+            chain += [Transfer(attack=PGDAttack(**space), **space), Envelope(rank=2, **space)]
+            chain += [Envelope(steps=100, restart=restart, **space) for restart in (2, 3, 0)]
             chain += [ScoreBased(queries=90, **space)]
             chain += [DecisionBased(queries=90, **space)] if self.norm == Linf() else []
         return tuple(chain)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from drq.errors import require
 from drq.objectives import Model, Objective, Score, every_point
 from drq.rows import Rows
-from drq.scores import UNREACHED
 from drq.twin import Watcher
 
 logger = logging.getLogger("drq")
@@ -47,6 +46,7 @@ class Answer(NamedTuple):
 
     label: Tensor  # (N,)
     scores: Tensor  # (N, C)
+    known: Tensor  # (N, C) bool: False where a score is but a bound
     radius: Tensor  # (N,) in which a DRQ looked around; 0 for other defences
 
 
@@ -109,7 +109,7 @@ class Target:
         label = check_label(decision, x) if decision is not None or scores is None else scores.argmax(1)
         if scores is None:
             scores = torch.zeros_like(self.static(x)).scatter(1, label[:, None], 1)
-        return Answer(label, scores, torch.zeros_like(scores[:, 0]))
+        return Answer(label, scores, torch.ones_like(scores, dtype=torch.bool), torch.zeros_like(scores[:, 0]))
 
     @property
     def speechless(self) -> bool:
@@ -123,8 +123,9 @@ class Target:
         scores = torch.stack([answer.scores for answer in answers]).mean(0)
         others = scores.scatter(1, y[:, None], -torch.inf)
         lead = scores.gather(1, y[:, None])[:, 0] - others.amax(1)
-        likely = torch.where(others > UNREACHED, others, UNREACHED + static)  # what DRQ did not reach: by the static model
-        rivals = likely.scatter(1, y[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)[:, :-1]
+        usual = static.scatter(1, y[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
+        known = torch.where(answers[0].known, others, -torch.inf)  # others follow in the order of the static model
+        rivals = usual.gather(1, known.gather(1, usual).argsort(dim=1, descending=True, stable=True))[:, :-1]
         return Verdict(2 * wrong > self.draws, lead, rivals, answers[0].radius, static.argmax(1) != y)
 
     def labels(self, x: Tensor) -> Tensor:
