@@ -245,11 +245,11 @@ def test_the_defence_is_attacked_where_it_is_the_victim(tmp_path: Path) -> None:
 
 def test_a_pursuit_tells_whether_the_model_withstood_it(tmp_path: Path) -> None:
     """It reads the defence as it is; the model in it may fall at points that are not the last."""
-    threat = threats.Transfer("linf", 0.15, threats.APGD("linf", 0.15, 5))
-    spec = ours(threats={"own": Trial(threat, "defence")}, defences={"fixed": FIXED})
-    found = rows(drq.evaluate(spec, tmp_path).records, "own", "fixed")
-    standing = threat.run(drq.DRQ(MODEL, **FIXED), X, Y, index=INDEX)
-    assert found["prediction"] == drq.DRQ(MODEL, **FIXED).decide(standing.x).label.tolist()
+    threat, wide = threats.Transfer("linf", 0.15, threats.APGD("linf", 0.15, 5)), FIXED | {"radius": 0.6}
+    spec = ours(threats={"own": Trial(threat, "defence")}, defences={"wide": wide})
+    found = rows(drq.evaluate(spec, tmp_path).records, "own", "wide")
+    standing = threat.run(drq.DRQ(MODEL, **wide), X, Y, index=INDEX)
+    assert found["prediction"] == drq.DRQ(MODEL, **wide).decide(standing.x).label.tolist()
     right = MODEL(standing.x).argmax(1) == Y
     assert found["base_withstood"] == (right & ~standing.static_fooled).tolist()
     assert found["base_withstood"] != right.tolist()

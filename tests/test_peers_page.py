@@ -103,7 +103,7 @@ def test_other_attacks_have_no_verdict_of_their_own(tmp_path):
     few = frame.filter(pl.col("threat") == "red team", pl.col("index") >= 110, pl.col("index") < 130)
     frame = pl.concat([frame, few.with_columns(threat=pl.lit("decisions"), suite=pl.lit("decisions"), prediction="label")])
     text = page(tmp_path, redteam_linf=frame)
-    assert f"| {MODEL} | DRQ linf | decisions | 100.00 | 50.00 | 20 |" in text
+    assert f"| {MODEL} | DRQ linf | decisions | 100.00 | 50.00 | 0.00 | 20 |" in text
     assert text.count("survives |") == 1
 
 
