@@ -106,8 +106,9 @@ def columns() -> str:
 def red_team() -> str:
     """Static beside defended, in the worst case."""
     from drq.reproduction import peers
+    from drq.reproduction.keeping import kept
 
-    team = peers.attacked(ROOT / "results" / "paper")
+    team = peers.attacked(kept(ROOT / "results" / "paper", name) for name in peers.RED_TEAM)
     return "Not measured yet: `drq reproduce redteam`." if team is None else peers.verdict_table(team)
 
 

@@ -290,6 +290,7 @@ def test_what_is_wrong_before_any_attack_is_not_counted_as_fallen_to_one() -> No
     assert 5 <= wrong.sum() <= 55
     chain = threats.Chain("linf", 0.2, (threats.Transfer("linf", 0.2, threats.APGD("linf", 0.2, 20)),))
     standing = chain.run(robust, x, y)
+    assert (standing.lead <= aimed_at(robust).judge(x, y).lead)[wrong].all()  # points only get worse
     assert (standing.by[wrong] == ITSELF).all()
     assert standing.fooled[wrong].all()
     assert (standing.by[standing.fooled & ~wrong] == 0).all()

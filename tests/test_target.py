@@ -81,6 +81,7 @@ def test_an_attacker_follows_in_full_precision_and_is_judged_in_that_of_the_defe
     for steps in ((3,), (2, 3)):
         assert torch.equal(*(each.contest(y, rival, radius, *steps)(x).value for each in (plain, rounded)))
         assert torch.equal(*(each.scores(*steps)(x) for each in (plain, rounded)))
+    assert torch.equal(*(each.contest(y, rival, radius)(x).value for each in (plain, rounded)))
     assert not torch.equal(*(each.scores()(x) for each in (plain, rounded)))
     assert not torch.equal(*(each.judge(x, y).lead for each in (plain, rounded)))
 

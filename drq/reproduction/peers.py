@@ -37,7 +37,6 @@ SHIFTS = {  # whose margins are looked at: threats of experiments
     "table3": ("one rotation", "one translation", "rotations", "translations"),
     "table7": ("FAB", "Square", "APGD-L2", "APGD-CE", "APGD-DLR", "PGD-noise", "PGD-attack"),
 }
-MAIN = "red team"  # how the names of attacks begin whose verdict counts
 MOST = 420  # passes that DRQ takes at most, with ten classes
 CURVES = "risk-coverage"  # the picture
 RESAMPLED = 1000  # times, for an interval of an area
@@ -62,6 +61,9 @@ VERDICTS = """\
 A gain *survives* where the whole interval of the defended minus the static worst case lies above 0. Both are upper bounds: a
 better attack can lower them, and what survives here has to stand the full strength next (`drq redteam --strength full`).
 *Transferred* is the defended accuracy under APGD made for the model alone. *Times* is what an answer costs, over one pass."""
+EARLIER = """\
+These records are from an earlier chain of attacks, which was weaker: it followed shortened searches, and it left points at which
+a defence was wrong by a hair."""
 OTHERS = "Other attacks on the defence itself, on the first images only, beside the red team on the same ones:"
 SELECTIVE = """\
 Whoever may abstain wants a score that knows when an answer is wrong. The area under the curve of risk against coverage is the
@@ -74,17 +76,17 @@ Intervals are from resampling images."""
 def page(folder: Path) -> str:
     """The whole page."""
     records = {name: kept(folder, name) for name in (PEERS, *RED_TEAM, *SHIFTS)}
-    peers, team = records[PEERS], attacked(folder)
+    peers, team = records[PEERS], attacked(records[name] for name in RED_TEAM)
     parts = [HEAD, "## At the same cost", *_overview(peers, team), made(PEERS, peers)]
-    parts += ["## Attacks on the defence itself", *verdicts(team), *(made(name, records[name]) for name in RED_TEAM)]
+    parts += ["## Attacks on the defence itself", EARLIER, *verdicts(team), *(made(name, records[name]) for name in RED_TEAM)]
     parts += ["## Does the margin know errors?", *_selective(records)]
     parts += [f"![Errors among answers against the share of samples that are answered](images/paper/{CURVES}.svg)"]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
-def attacked(folder: Path) -> polars.DataFrame | None:
-    """All that the red team did, from kept records; None where it did nothing."""
-    found = [record.rows for name in RED_TEAM if (record := kept(folder, name)) is not None]
+def attacked(records: Iterable[Record | None]) -> polars.DataFrame | None:
+    """All that the red team did; None where it did nothing."""
+    found = [record.rows for record in records if record is not None]
     return require_polars().concat(found) if found else None
 
 
@@ -163,7 +165,7 @@ def verdicts(team: polars.DataFrame | None) -> Iterator[str]:
         return
     yield VERDICTS
     yield verdict_table(team)
-    if len(others := adaptive(team).filter(~require_polars().col("threat").str.starts_with(MAIN))):
+    if len(others := adaptive(team.filter(~_main()))):
         yield OTHERS
         head = ("model", "defence", "attack", "right", "right under the red team", "static worst", "images")
         yield table(head, _beside(others, team))
@@ -174,7 +176,7 @@ def verdict_table(team: polars.DataFrame) -> str:
     pl = require_polars()
     plain = tables.cells(team.filter(pl.col("victim") == "base")).with_columns(pl.selectors.categorical().cast(pl.String))
     rows = []
-    for row in adaptive(team).filter(pl.col("threat").str.starts_with(MAIN)).iter_rows(named=True):
+    for row in adaptive(team.filter(_main())).iter_rows(named=True):
         same = plain.filter(model=row["model"], defence=row["defence"])
         clean, carried = (same.filter(pl.col("threat").str.starts_with(name)) for name in ("clean", "transferred"))
         verdict = "survives" if row["survives"] else "vanishes" if row["difference_high"] >= 0 else "worse than none"
@@ -186,6 +188,12 @@ def verdict_table(team: polars.DataFrame) -> str:
     return table((*head, "images", "times"), rows)
 
 
+def _main() -> polars.Expr:
+    """Attacks whose verdict counts."""
+    main: polars.Expr = require_polars().col("threat").str.starts_with("red team")
+    return main
+
+
 def _beside(others: polars.DataFrame, team: polars.DataFrame) -> Iterator[list[str]]:
     """Attacks on few images, and the red team on the same ones."""
     pl = require_polars()
@@ -193,7 +201,7 @@ def _beside(others: polars.DataFrame, team: polars.DataFrame) -> Iterator[list[s
     for row in others.iter_rows(named=True):
         same = team.filter(model=row["model"], defence=row["defence"], victim="defence")
         asked = same.filter(threat=row["threat"])["index"].to_list()
-        red = same.filter(pl.col("threat").str.starts_with(MAIN), pl.col("index").is_in(asked))
+        red = same.filter(_main(), pl.col("index").is_in(asked))
         beside = [number("accuracy", red.select(each).item()) if len(red) else "" for each in (right, static)]
         yield [row["model"], row["defence"], row["threat"], number("accuracy", row["accuracy"]), *beside, f"{row['images']:,}"]
 

@@ -82,8 +82,8 @@ class Envelope(Pursuit):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_steps("steps", self.steps)
-        several = isinstance(self.inner, tuple)
-        require(several, "inner", "be a tuple of numbers of steps", repr(self.inner), "for example (7,), or () for its own")
+        listed = isinstance(self.inner, tuple)
+        require(listed, "inner", "be a tuple of numbers of steps", repr(self.inner), "for example (7,), or () for its own")
         for each in self.inner:
             check_steps("inner", each)
         check_count("rank", self.rank, "0 is the most dangerous rival")
