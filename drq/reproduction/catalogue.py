@@ -18,7 +18,7 @@ from drq.evaluation.sources import as_spec
 from drq.reproduction.claims import claims
 
 BEYOND = {  # what the paper has not, in experiments that can be run one by one
-    "redteam": ("redteam-linf", "redteam-small", "redteam-l2", "redteam-augment", "redteam-noise", "redteam-full"),
+    "redteam": tuple(f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "full")),
     "peers": ("peers",),
     "improve": ("improve", "improve-search", "improve-attacked", "improve-digits"),
 }

@@ -131,7 +131,8 @@ def _summary(shown: Iterable[polars.DataFrame]) -> str:
 
 def _section(entry: Entry, record: Record | None, shown: polars.DataFrame) -> Iterator[str]:
     """A table or figure."""
-    yield f"### {entry.name[:-1].capitalize()} {entry.name[-1]}: {entry.title}"
+    numbered = f"{entry.name[:-1].capitalize()} {entry.name[-1]}: " if entry.name[-1].isdigit() else ""
+    yield f"### {numbered}{entry.title}"
     if entry.name in notes():
         yield f"Of the paper: {notes()[entry.name]}"
     if len(shown):

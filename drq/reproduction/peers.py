@@ -52,18 +52,21 @@ OVERVIEW = """\
 Around `{model}`. Corruptions are the mean of all fifteen at severity 5; images are rotated and moved once each, at random,
 and both at once the worst of 15 times for the model alone; the transferred attack is the worst of APGD and targeted APGD at
 8/255 in linf, made for the model alone; the adaptive worst case is that of the [red team](threats.md#the-red-team), for
-`standard` what it finds against the model on its way to DRQ. A pass with a backward pass counts as one: *ms* is the time of
-an answer, in batches, on the machine named below. *Needs* says what else an answer takes: a batch of samples at once, or
-weights that change. Settings are in `experiments/peers.toml`."""
-BETTER = "Better than {ours}, at most as dear: the interval of the difference is above 0. Of so many comparisons some are chance."
-NOBODY = "No other defence that is at most as dear is shown to be better than {ours}: all intervals reach 0."
+`standard` what it finds against the model on its way to DRQ, and open where nobody looked. A pass with a backward pass counts as
+one: *ms* is the time of an answer, in batches, on the machine named below, in the column where it took least, since in others it
+was shared, or compiled. *Needs* says what else an answer takes: a batch of samples at once, or weights that change. Settings are
+in `experiments/peers.toml`."""
+COMPARED = """\
+Those that are at most as dear, beside {ours}: *better* and *worse* where the whole interval of the difference lies above or below
+0, in points; elsewhere it is even. Of so many comparisons some are chance. A row with nothing under *worse* does the same or more
+for its passes, as far as these images can tell."""
 VERDICTS = """\
 A gain *survives* where the whole interval of the defended minus the static worst case lies above 0. Both are upper bounds: a
 better attack can lower them, and what survives here has to stand the full strength next (`drq redteam --strength full`).
 *Transferred* is the defended accuracy under APGD made for the model alone. *Times* is what an answer costs, over one pass."""
 EARLIER = """\
-These records are from an earlier chain of attacks, which was weaker: it followed shortened searches, and it left points at which
-a defence was wrong by a hair."""
+The rows of exploration in noise are from an earlier chain of attacks, which was weaker: it followed shortened searches, and it
+left points at which a defence was wrong by a hair."""
 OTHERS = "Other attacks on the defence itself, on the first images only, beside the red team on the same ones:"
 SELECTIVE = """\
 Whoever may abstain wants a score that knows when an answer is wrong. The area under the curve of risk against coverage is the
@@ -115,7 +118,6 @@ def adaptive(team: polars.DataFrame) -> polars.DataFrame:
 def _overview(peers: Record | None, team: polars.DataFrame | None) -> Iterator[str]:
     if peers is None:
         return
-    pl = require_polars()
     model = peers.rows["model"][0]
     found = accuracies(peers.rows)
     worst = None if team is None else adaptive(team).filter(threat="red team", model=model)
@@ -123,20 +125,24 @@ def _overview(peers: Record | None, team: polars.DataFrame | None) -> Iterator[s
     for name, part in _by(found, "defence"):
         values = {row["column"]: number("accuracy", row["accuracy"]) for row in part.iter_rows(named=True)}
         clean = part.filter(column="clean").row(0, named=True)
-        cost = [f"{clean['passes']:,.0f}", f"{1000 * clean['seconds']:.2f}"]
+        cost = [f"{clean['passes']:,.0f}", f"{1000 * float(part['seconds'].min()):.2f}"]  # type: ignore[arg-type]
         rows.append([name, *(values.get(column, "") for column in PLACES), _worst(worst, name), *cost, _needs(name)])
     yield OVERVIEW.format(model=model)
     yield table(("defence", *PLACES, "adaptive worst case", "passes", "ms", "needs"), rows)
-    beaten = accuracies(peers.rows, reference=OURS).filter(pl.col("difference_low") > 0, pl.col("passes") <= MOST)
-    if not len(beaten):
-        yield NOBODY.format(ours=OURS)
-        return
-    lines = [
-        [row["defence"], row["column"], _difference(row), f"{row['passes']:,.0f}", _needs(row["defence"])]
-        for row in beaten.iter_rows(named=True)
-    ]
-    yield BETTER.format(ours=OURS)
-    yield table(("defence", "where", "better by", "passes", "needs"), lines)
+    yield COMPARED.format(ours=OURS)
+    yield table(("defence", "better", "worse", "passes", "needs"), _compared(peers.rows))
+
+
+def _compared(peers: polars.DataFrame) -> Iterator[list[str]]:
+    """Where each defence that is at most as dear does better and worse than ours."""
+    pl = require_polars()
+    ends = (pl.col("difference_low") > 0, pl.col("difference_high") < 0)
+    for name, part in _by(accuracies(peers, reference=OURS).filter(pl.col("defence") != OURS), "defence"):
+        dearest = float(part["passes"].max())  # type: ignore[arg-type]
+        if dearest <= MOST:
+            found = (part.filter(end).iter_rows(named=True) for end in ends)
+            places = ("; ".join(f"{row['column']} {_difference(row)}" for row in rows) for rows in found)
+            yield [name, *places, f"{dearest:,.0f}", _needs(name)]
 
 
 def _worst(worst: polars.DataFrame | None, defence: str) -> str:
