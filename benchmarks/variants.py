@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +25,52 @@ from torch import Tensor, nn
 import drq
 from drq import threats
 from drq.models import trained
+from drq.objectives import Model, Score
+from drq.search import Count, Look, State, scored, search, slope
+from drq.seeds import generator
 from drq.threats.corruptions.constants import KINDS
 
 Array = NDArray[np.floating[Any]]
 PAPER = "linf 16/255, 20 + 20 steps"
+
+
+@dataclass(frozen=True)
+class Following(drq.Gradient):
+    """Steps along the slope of another loss; the best point is still that of the log-odds."""
+
+    loss: Callable[[Model, Tensor], drq.Objective] = drq.margin
+
+    def look(self, objective: drq.Objective, ball: drq.Ball, state: State, count: Count) -> Look:
+        """The value of the one with the slope of the other, from one pass."""
+
+        def measure(logits: Tensor, label: Tensor, direction: Tensor) -> Score:
+            score = objective.measure(logits, label, direction)
+            followed = direction * self.loss(lambda z: z, label)(logits).value
+            return score._replace(value=score.value.detach() + (followed - followed.detach()))
+
+        return super().look(replace(objective, measure=measure), ball, state, count)
+
+
+@dataclass(frozen=True)
+class Starts(drq.Search):
+    """A descent from the centre, then from random points; the loop remembers the best."""
+
+    descent: drq.Gradient
+    starts: int
+    in_step = True  # all rows share the draws
+
+    @property
+    def steps(self) -> int:
+        """Those of all descents, and one from each to the next."""
+        return self.starts * (self.descent.steps + 1) - 1
+
+    def move(self, look: Look, ball: drq.Ball, state: State, found: drq.Found, count: Count) -> State:
+        """Further down, or to the next start."""
+        assert isinstance(count, int)
+        step = count % (self.descent.steps + 1)
+        if step < self.descent.steps:
+            return self.descent.move(look, ball, state, found, step)
+        return State(ball.sample(generator(0, count)))
 
 
 class Looking(NamedTuple):
@@ -39,6 +82,7 @@ class Looking(NamedTuple):
     quantify: drq.Search
     alpha: float = 0.5
     fronts: tuple[str, ...] = ("none",)
+    idea: str = "settings"
 
 
 def steps(norm: str, radius: float, explore: int, quantify: int, alpha: float = 0.5, *fronts: str) -> Looking:
@@ -46,14 +90,23 @@ def steps(norm: str, radius: float, explore: int, quantify: int, alpha: float = 
     return Looking(norm, radius, drq.Gradient(explore), drq.Gradient(quantify), alpha, fronts or ("none",))
 
 
+def other(idea: str, explore: drq.Search, quantify: drq.Search) -> Looking:
+    """With other searches than the paper's, in its ball."""
+    return Looking("linf", 16 / 255, explore, quantify, idea=idea)
+
+
+SMOOTHED = "exploration with noise or inner attacks"
 NOISY = drq.Gradient(5, smooth=drq.Noise(4))
+ATTACKED = drq.Gradient(2, smooth=drq.InnerAttack(1, steps=2, scale=0.5))  # as far as quantification will go
+ALONG = {"margin": Following(5), "DLR": Following(5, loss=drq.dlr)}
+THREE = Starts(drq.Gradient(1), 3)
 LOOKS = {
     PAPER: steps("linf", 16 / 255, 20, 20, 0.5, "none", "restored"),
     "l2 1, 20 + 20 steps": steps("l2", 1.0, 20, 20, 0.5, "none", "restored"),
     "linf 16/255, 5 + 5 steps": steps("linf", 16 / 255, 5, 5),
     "linf 16/255, 20 + 1 steps": steps("linf", 16 / 255, 20, 1),
-    "linf 16/255, 1 + 20 steps": steps("linf", 16 / 255, 1, 20),
     "linf 16/255, 1 + 1 steps": steps("linf", 16 / 255, 1, 1, 0.5, "none", "restored", "denoised"),
+    "linf 16/255, 1 + 20 steps": steps("linf", 16 / 255, 1, 20),
     "linf 8/255, 1 + 1 steps": steps("linf", 8 / 255, 1, 1, 0.5, "none", "restored"),
     "linf 4/255, 1 + 1 steps": steps("linf", 4 / 255, 1, 1, 0.5, "none", "restored"),
     "linf 24/255, 1 + 1 steps": steps("linf", 24 / 255, 1, 1),
@@ -63,15 +116,30 @@ LOOKS = {
     "l2 1, 1 + 1 steps": steps("l2", 1.0, 1, 1, 0.5, "none", "restored", "mirrored"),
     "l2 0.5, 1 + 1 steps": steps("l2", 0.5, 1, 1, 0.5, "none", "restored"),
     "l2 1, 1 + 1 steps, alpha 1": steps("l2", 1.0, 1, 1, 1.0, "none", "restored"),
-    "linf 16/255, exploration in noise": Looking("linf", 16 / 255, NOISY, drq.Gradient(5)),
-    "linf 16/255, 20 random points quantify": Looking("linf", 16 / 255, drq.Gradient(1), drq.Random(20)),
-}
+    "linf 16/255, exploration in noise": other(SMOOTHED, NOISY, drq.Gradient(5)),
+    "linf 16/255, exploration with inner attacks": other(SMOOTHED, ATTACKED, drq.Gradient(5)),
+    "linf 16/255, 20 random points quantify": other("settings", drq.Gradient(1), drq.Random(20)),
+    "linf 16/255, 1 + 1 steps from each of 3 starts": other("several starts", THREE, THREE),
+} | {f"linf 16/255, 5 + 5 steps along the {loss}": other("margin or DLR losses", by, by) for loss, by in ALONG.items()}
 FEATURES = {
     "behind stage 3": (4, 0.05),
     "behind stage 2": (3, 0.05),
 }  # of PreActResNet, radius by the features' length
+POINTS, DOWN = 8, drq.Gradient(5, step=1)  # a walk that ends at the edge
+INSTEAD, LINEAR = "mean or quantile instead of the minimum", "first-order estimate from the gradient norm"
+NEARBY = {
+    f"mean of {POINTS} random points": INSTEAD,
+    f"lower quartile of {POINTS} random points": INSTEAD,
+    f"distance to the boundary, {DOWN.steps} steps": "descent that stops at the boundary",
+    "slope at the explored point": LINEAR,
+    "slope at the input": LINEAR,
+}  # ways to quantify what one step of exploration found, and their ideas
+IDEAS = {title: look.idea for title, look in LOOKS.items()} | dict.fromkeys(FEATURES, "DRQ in a feature layer") | NEARBY
+AT_ONCE = 1024  # rows that go through the model together
+LEAST = -60000.0  # in place of -inf, where a class was not reached: half precision has it
 SHIFTS = [*KINDS, "rotation", "translation"]
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the log-odds at the input, beside those of a search
+GAPS = (1.0, 2.0, 4.0)  # between the two best classes at the input
 
 
 def conditions(model: nn.Module, index: Tensor, device: str) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -140,6 +208,55 @@ class Tail(nn.Module):
         return logits
 
 
+@torch.no_grad()
+def nearby(robust: drq.DRQ, x: Tensor) -> dict[str, Seen]:
+    """What other ways than a descent to the lowest point see of every class, by title."""
+    robust = robust.variant(explore=drq.Gradient(1), quantify=drq.Gradient(1), keep_points=True)
+    found = robust.decide(x)
+    assert found.explored is not None
+    base, explored, classes = found.base_log_odds, found.explored_log_odds, found.log_odds.shape[1]
+
+    def asked(aim: Callable[[Model, Tensor], drq.Objective], label: Tensor) -> drq.Objective:
+        return replace(aim(robust.classifier, label), at_once=AT_ONCE)
+
+    def shown(scores: Tensor, passes: Tensor) -> Seen:
+        exploring, quantifying = 1 + classes * robust.explore.passes, float(passes.sum()) / len(x)
+        return Seen(base, explored, torch.full_like(base, -torch.inf).index_put(reached, scores), exploring + quantifying)
+
+    reached = sample, label = found.reached.nonzero(as_tuple=True)
+    ball = robust.ball(found.explored[reached], robust.alpha * found.radius[sample])
+    odds = asked(drq.away_from, label)
+    cloud = torch.stack([scored(odds, State(ball.sample(generator(0, draw)))).score.value for draw in range(POINTS)])
+    every = torch.arange(classes, device=x.device).repeat(len(x))
+    around = robust.ball(x.repeat_interleave(classes, 0), found.radius.repeat_interleave(classes))
+    rise = change(asked(drq.away_from, every), around).view(-1, classes)
+    once = torch.ones_like(label)
+    looks = (
+        shown(cloud.mean(0), POINTS * once),
+        shown(cloud.quantile(0.25, 0), POINTS * once),
+        shown(*boundary(asked(drq.margin, label), ball)),
+        shown(explored[reached] - change(odds, ball), once),
+        Seen(base, base + rise, base + (1 - robust.alpha) * rise, classes),
+    )
+    return dict(zip(NEARBY, looks, strict=True))
+
+
+def change(objective: drq.Objective, ball: drq.Ball) -> Tensor:
+    """(N,) how far the value changes from the centre to the edge of a ball, were it linear; the box is left out."""
+    return ball.radius * ball.norm.dual_length(slope(objective, ball.center)[1])
+
+
+def boundary(lead: drq.Objective, ball: drq.Ball) -> tuple[Tensor, Tensor]:
+    """(N,) how far off a class loses its lead, in radii, and the passes it took: descent stops behind the boundary.
+
+    The line from the centre to where it stopped tells where the lead is 0, and where it would be for who reaches the edge before.
+    """
+    found = search(DOWN, lead, ball, enough=torch.zeros_like(ball.radius))
+    first = scored(lead, State(ball.center)).score.value  # the search saw it, too: no pass is added
+    walked = torch.where(found.value < 0, ball.norm.length(found.point - ball.center) / ball.radius, 1)
+    return first.clamp(min=0) * walked / (first - found.value).clamp(min=1e-2), found.passes
+
+
 def record(name: str, first: int, count: int, out: Path, device: str) -> None:
     """Keep what every look shows, (conditions, looks, base or explored or quantified, images, classes)."""
     model = drq.load_model(name).to(device).eval()
@@ -147,23 +264,24 @@ def record(name: str, first: int, count: int, out: Path, device: str) -> None:
     robust = drq.DRQ(model, "linf", 16 / 255, prune="none", **quick)
     doors = fronts(device)
     looks: dict[str, Callable[[Tensor], Seen]] = {}
-    for title, (norm, radius, explore, quantify, alpha, behind) in LOOKS.items():
+    for title, (norm, radius, explore, quantify, alpha, behind, _) in LOOKS.items():
         for front in behind:
             each = robust.variant(norm=norm, radius=radius, alpha=alpha, explore=explore, quantify=quantify, front=doors[front])
             looks[f"{front}: {title}"] = partial(seen, each)
     looks |= {f"{front}: alone": partial(alone, robust, door) for front, door in doors.items()}
     looks |= {f"none: {title}": partial(in_features, model, *FEATURES[title]) for title in FEATURES}
-    kept, passes, titles, labels = [], np.zeros(len(looks)), [], np.zeros(0)
+    kept, passes, titles, labels, found = [], [], [], np.zeros(0), dict[str, Seen]()
     for title, x, y in conditions(model, torch.arange(first, first + count), device):
-        found = [look(x) for look in looks.values()]
-        table = torch.stack([torch.stack(each[:3]) for each in found]).clamp(-60000, 60000)
+        found = {look: see(x) for look, see in looks.items()} | {f"none: {way}": each for way, each in nearby(robust, x).items()}
+        table = torch.stack([torch.stack(each[:3]) for each in found.values()]).clamp(LEAST, -LEAST)
         kept.append(table.cpu().numpy().astype(np.float16))
-        passes += [each.passes for each in found]
+        passes.append([each.passes for each in found.values()])
         titles.append(title)
         labels = y.cpu().numpy()
-        right = [float((each.quantified.argmax(1) == y).double().mean()) for each in found]
-        print(f"{title}: {float((found[0].base.argmax(1) == y).double().mean()):.3f} -> {right[0]:.3f}", flush=True)
-    about: dict[str, Any] = {"model": name, "first": first, "looks": [*looks], "passes": passes / len(titles)}
+        paper = found[f"none: {PAPER}"]
+        right = [float((each.argmax(1) == y).double().mean()) for each in (paper.base, paper.quantified)]
+        print(f"{title}: {right[0]:.3f} -> {right[1]:.3f}", flush=True)
+    about: dict[str, Any] = {"model": name, "first": first, "looks": [*found], "passes": np.mean(passes, 0)}
     np.savez_compressed(out, log_odds=np.stack(kept), labels=labels, conditions=titles, **about)
 
 
@@ -211,15 +329,12 @@ def probability(odds: Array) -> Array:
 def rules(kept: Kept) -> Iterator[Rule]:
     """Everything that is tried."""
     for look in kept.looks:
-        base, explored, quantified = kept[look]
+        base, _, quantified = kept[look]
         front, title = look.split(": ", 1)
         if title == "alone":
             yield Rule("the model behind a front", front, base, 1)
             continue
-        yield Rule("settings" if front == "none" else "a front before DRQ", look, quantified, kept.cost(look))
-        yield Rule("exploration without quantification", look, explored, kept.cost(look) / 2)
-        estimate = explored - 0.5 * (explored - base)  # were the model linear, it would fall by alpha of what it rose
-        yield Rule("quantification by a first-order estimate", look, estimate, kept.cost(look) / 2)
+        yield Rule(IDEAS[title] if front == "none" else "a front before DRQ", look, quantified, kept.cost(look))
         for weight in WEIGHTS:
             yield Rule(
                 "with the log-odds at the input",
@@ -227,9 +342,33 @@ def rules(kept: Kept) -> Iterator[Rule]:
                 quantified + weight * base,
                 kept.cost(look),
             )
-        normal = (quantified - np.median(quantified, (0, 1))) / quantified.std((0, 1)).clip(1e-3)
-        yield Rule("scores normalised per class", look, normal, kept.cost(look))
+        yield Rule("scores normalised per class", look, normalised(quantified), kept.cost(look))
+    yield from _explored(kept)
     yield from _together(kept)
+
+
+def normalised(scores: Array) -> Array:
+    """Scores less their median over their deviation, class by class, where it was reached."""
+    known = np.ma.masked_less_equal(scores, LEAST)
+    middle: Array = np.ma.median(known, (0, 1)).filled(0)  # type: ignore[no-untyped-call]
+    spread: Array = known.std((0, 1)).filled(1)
+    result: Array = (scores - middle) / spread.clip(1e-3)
+    return result
+
+
+def _explored(kept: Kept) -> Iterator[Rule]:
+    """Rules without quantification, once for every exploration."""
+    explorations: dict[tuple[Any, ...], str] = {}
+    for title, (norm, radius, explore, _, _, behind, _) in LOOKS.items():
+        for front in behind:
+            explorations.setdefault((front, norm, radius, explore), f"{front}: {title}")
+    for (_, _, _, explore), look in explorations.items():
+        base, explored, _ = kept[look]
+        cost = 1 + base.shape[2] * explore.passes
+        yield Rule("exploration without quantification", look, explored, cost)
+        for alpha in (0.25, 0.5, 0.75):
+            estimate = explored - alpha * (explored - base)  # were the model linear, it would fall by alpha of what it rose
+            yield Rule("quantification by a first-order estimate", f"{look}, alpha {alpha:g}", estimate, cost)
 
 
 def _together(kept: Kept) -> Iterator[Rule]:
@@ -241,18 +380,18 @@ def _together(kept: Kept) -> Iterator[Rule]:
             scores = [kept[look][2] for look in looks]
             yield Rule(idea, f"{front}: mean", np.mean(scores, 0), kept.cost(*looks))
             yield Rule(idea, f"{front}: lowest", np.min(scores, 0), kept.cost(*looks))
-        small, large = (kept[f"{front}: linf {radius}/255, 1 + 1 steps"][2] for radius in (4, 16))
-        base = kept[f"{front}: alone"][0]
-        second, best = np.sort(base, 2)[..., -2:].transpose(2, 0, 1)
-        for gap in (1.0, 2.0, 4.0):
-            unsure = (best - second < gap)[..., None]
-            cost = kept.cost(radii[0], radii[2]) / 2
-            yield Rule(
-                "radius per sample",
-                f"{front}: 16/255 where two classes are within {gap:g}, else 4/255",
-                np.where(unsure, large, small),
-                cost,
-            )
+        second, best = np.sort(kept[f"{front}: alone"][0], 2)[..., -2:].transpose(2, 0, 1)
+        half, whole = ("alpha 0.5", radii[2]), ("alpha 1", f"{radii[2]}, alpha 1")
+        radius, alpha = "radius per sample", "alpha per sample"
+        for idea, there, here in (
+            (radius, ("16/255", radii[2]), ("4/255", radii[0])),
+            (alpha, whole, half),
+            (alpha, half, whole),
+        ):
+            for gap in GAPS:
+                title = f"{front}: {there[0]} where two classes are within {gap:g}, else {here[0]}"
+                chosen = np.where((best - second < gap)[..., None], kept[there[1]][2], kept[here[1]][2])
+                yield Rule(idea, title, chosen, kept.cost(there[1], here[1]) / 2)
     sides = ("restored", "mirrored")
     views = [probability(kept[f"{front}: alone"][0]) for front in ("none", "restored", "mirrored", "mirrored only", "stretched")]
     yield Rule("views that vote", "as it is and mirrored", views[0] + views[3], 2)
