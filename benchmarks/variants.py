@@ -260,7 +260,7 @@ def boundary(lead: drq.Objective, ball: drq.Ball) -> tuple[Tensor, Tensor]:
 def record(name: str, first: int, count: int, out: Path, device: str) -> None:
     """Keep what every look shows, (conditions, looks, base or explored or quantified, images, classes)."""
     model = drq.load_model(name).to(device).eval()
-    quick: dict[str, Any] = {"precision": "float16", "compile": True} if device == "cuda" else {"precision": "bfloat16"}
+    quick: dict[str, Any] = {"precision": "float16", "compile": True} if device == "cuda" else {}
     robust = drq.DRQ(model, "linf", 16 / 255, prune="none", **quick)
     doors = fronts(device)
     looks: dict[str, Callable[[Tensor], Seen]] = {}

@@ -167,3 +167,36 @@ def test_several_starts_find_what_the_best_of_them_finds():
     torch.testing.assert_close(found.value, alone.amin(0))
     assert found.passes.tolist() == [9] * 5 == [method.passes] * 5
     assert (alone.argmin(0) > 0).any()
+
+
+class _Small(torch.nn.Module):
+    """Normalised, and with stages named as those of a PreActResNet."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = torch.nn.Module()
+        self.model.conv1 = torch.nn.Conv2d(3, 4, 3, padding=1, bias=False)
+        for number in range(1, 5):
+            setattr(self.model, f"layer{number}", torch.nn.Conv2d(4, 4, 1))
+        self.model.bn, self.model.linear = torch.nn.BatchNorm2d(4), torch.nn.Linear(4, CLASSES)
+        self.mean, self.std = 0.5, 0.25
+
+    def forward(self, x):
+        whole = torch.nn.Sequential(self.model.conv1, *(getattr(self.model, f"layer{number}") for number in range(1, 5)))
+        return self.model.linear(self.model.bn(whole((x - self.mean) / self.std)).relu().mean((2, 3)))
+
+
+def test_what_is_recorded_can_be_tried(kept, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    model, x, y = _Small().eval(), torch.rand(2, 3, 8, 8), torch.tensor([0, 1])
+    monkeypatch.setattr(drq, "load_model", lambda name: model)
+    monkeypatch.setattr(variants, "conditions", lambda *_: iter([("clean", x, y)]))
+    variants.record("small", 0, 2, tmp_path / "seen.npz", "cpu")
+    made, expected = variants.Kept(tmp_path / "seen.npz"), variants.Kept(kept)
+    assert set(made.looks) == set(expected.looks)
+    assert len(list(variants.rules(made))) == len(list(variants.rules(expected)))
+    assert np.isfinite(made.odds).all()
+    base, explored, quantified = made[f"none: {variants.PAPER}"]
+    decision = drq.DRQ(model, "linf", 16 / 255, prune="none").decide(x)
+    for seen, truth in ((base, decision.base_log_odds), (explored, decision.explored_log_odds), (quantified, decision.log_odds)):
+        np.testing.assert_allclose(seen[0], truth.clamp(min=variants.LEAST).numpy(), rtol=1e-3, atol=1e-3)
