@@ -108,8 +108,18 @@ def red_team() -> str:
     from drq.reproduction import peers
     from drq.reproduction.keeping import kept
 
-    team = peers.attacked(kept(ROOT / "results" / "paper", name) for name in peers.RED_TEAM)
+    team = peers.together(kept(ROOT / "results" / "paper", name) for name in peers.RED_TEAM)
     return "Not measured yet: `drq reproduce redteam`." if team is None else peers.verdict_table(team)
+
+
+def defences() -> str:
+    """One row for each kind of defence: what it does to answers, under attack, and what it costs."""
+    from drq.reproduction import peers
+    from drq.reproduction.keeping import kept
+
+    folder = ROOT / "results" / "paper"
+    found, team = (peers.together(kept(folder, name) for name in names) for names in (peers.PEERS, peers.RED_TEAM))
+    return "Not measured yet: `drq reproduce peers`." if found is None else peers.summary(found, team)
 
 
 def spatial() -> str:
@@ -222,6 +232,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gains": gains,
     "attacks": attacks,
     "red_team": red_team,
+    "defences": defences,
     "spatial": spatial,
     "accuracy": accuracy,
     "card": card,

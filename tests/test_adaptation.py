@@ -250,6 +250,22 @@ def test_memo_sees_samples_alone() -> None:
     assert torch.equal(defended(x.flip(0)).flip(0), defended(x))
 
 
+def test_samples_that_are_fitted_to_themselves_go_through_the_model_together() -> None:
+    model, x = small(), drawn(5, 3, 8, 8)
+    defended, calls = NormAdaptation(source=16, batch=1).around(model), list[int]()
+    handle = model.register_forward_hook(lambda *given: calls.append(len(given[1][0])))
+    together = defended(x)
+    handle.remove()
+    assert calls == [5]
+    alone = torch.cat([NormAdaptation(source=16, batch=2).around(model)(row) for row in torch.split(x, 1)])
+    assert close(together, alone)
+    assert not torch.allclose(together, model(x), atol=1e-6)
+    flat, rows = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)).double().eval(), drawn(5, 4)
+    alone = torch.cat([NormAdaptation(source=3, batch=2).around(flat)(row) for row in torch.split(rows, 1)])
+    assert close(NormAdaptation(source=3, batch=1).around(flat)(rows), alone)
+    assert not NormAdaptation(batch=1).needs_batch
+
+
 def test_memo_without_a_step_is_the_model() -> None:
     model, x = small(), drawn(3, 3, 8, 8)
     assert close(Memo(rate=0, samples=3).around(model)(x), model(x))

@@ -61,6 +61,25 @@ def test_the_overview_has_every_place_and_cost(tmp_path):
     assert text.count("| Hedge |") == 2
 
 
+def test_the_summary_has_one_row_for_each_kind_of_defence():
+    right = {"standard": 100, "DRQ linf": 120, "Hedge": 110, "TENT": 90}
+    moved = pl.when(pl.col("threat") == "translation").then("label").otherwise("prediction")  # all of these are right
+    lines = peers.summary(answers(right).with_columns(prediction=moved), attacked(60, 80)).splitlines()
+    assert lines[0].startswith("| defence | clean | 15 corruptions | spatial | transferred attack | adaptive worst case |")
+    assert lines[2:] == [
+        "| standard | 50.00 | 50.00 | 75.00 | 50.00 | 40.00 | 1 |  |",
+        "| DRQ linf | 60.00 | 60.00 | 80.00 | 60.00 | 30.00 | 290 |  |",
+        "| Hedge | 55.00 | 55.00 | 77.50 | 55.00 | not attacked | 21 |  |",
+        "| TENT | 45.00 | 45.00 | 72.50 | 45.00 | not attacked | 21 | a batch, other weights |",
+    ]
+
+
+def test_every_row_of_the_summary_is_measured_by_an_experiment():
+    asked = [name for experiment in peers.PEERS for name in as_spec(experiment).defences]
+    assert {*peers.SUMMARY} <= {*asked}
+    assert len(asked) == len({*asked})  # each once
+
+
 def test_all_parts_of_the_red_team_are_on_the_page(tmp_path):
     noise = attacked(60, 80).filter(pl.col("defence") != "standard").with_columns(defence=pl.lit("DRQ noise"))
     text = page(tmp_path, redteam_linf=attacked(60, 80), redteam_noise=noise)

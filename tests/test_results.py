@@ -36,7 +36,7 @@ def test_our_auto_pgd_is_as_strong_as_the_reference() -> None:
 
 def attacked() -> polars.DataFrame:
     """What the red team did."""
-    found = peers.attacked(kept(ROOT / "results" / "paper", name) for name in peers.RED_TEAM)
+    found = peers.together(kept(ROOT / "results" / "paper", name) for name in peers.RED_TEAM)
     assert found is not None
     return found
 
@@ -63,7 +63,7 @@ def test_no_gain_survives_the_red_team() -> None:
 
 def test_cheaper_methods_do_what_is_said_of_them() -> None:
     """README and limits say so."""
-    rows = kept(ROOT / "results" / "paper", peers.PEERS).rows
+    rows = peers.together(kept(ROOT / "results" / "paper", name) for name in peers.PEERS)
     found = peers.accuracies(rows, reference=peers.OURS)
     better, worse = found.filter(polars.col("difference_low") > 0), found.filter(polars.col("difference_high") < 0)
     for name in ("DRQ linf, 40 passes", "pNML", "augmentation, 400 passes"):

@@ -189,7 +189,7 @@ class _Small(torch.nn.Module):
 def test_what_is_recorded_can_be_tried(kept, tmp_path, monkeypatch):
     torch.manual_seed(0)
     model, x, y = _Small().eval(), torch.rand(2, 3, 8, 8), torch.tensor([0, 1])
-    monkeypatch.setattr(drq, "load_model", lambda name: model)
+    monkeypatch.setattr(drq, "load_model", lambda _: model)
     monkeypatch.setattr(variants, "conditions", lambda *_: iter([("clean", x, y)]))
     variants.record("small", 0, 2, tmp_path / "seen.npz", "cpu")
     made, expected = variants.Kept(tmp_path / "seen.npz"), variants.Kept(kept)

@@ -37,12 +37,11 @@ class NormAdaptation(Peer):
 
     Args:
         source: for how many samples the statistics of training count; 0 for the batch alone, infinity for the model as it is.
-        batch: samples of one batch at most, in the order given.
+        batch: samples of one batch at most, in the order given; 1 fits every sample to itself, whatever it comes with.
     """
 
     name: ClassVar[str] = "bn-adapt"
     summary: ClassVar[str] = "batch-norm statistics of the test batch, mixed with those of training (Schneider et al. 2020)"
-    needs_batch: ClassVar[bool] = True
 
     source: float = 16.0
     batch: int = 200
@@ -50,6 +49,11 @@ class NormAdaptation(Peer):
     def __post_init__(self) -> None:
         _check_source(self.source)
         check_count("batch", self.batch, GROUPED, least=1)
+
+    @property
+    def needs_batch(self) -> bool:
+        """Unless every sample is fitted to itself."""
+        return self.batch > 1
 
     def around(self, model: nn.Module) -> nn.Module:
         """The model with other statistics."""
@@ -77,7 +81,6 @@ class Tent(Peer):
 
     name: ClassVar[str] = "tent"
     summary: ClassVar[str] = "batch norm trained on the entropy of the answers, batch by batch (Wang et al. 2021)"
-    needs_batch: ClassVar[bool] = True
     changes_weights: ClassVar[bool] = True
 
     steps: int = 1
@@ -88,6 +91,11 @@ class Tent(Peer):
         check_steps("steps", self.steps, "every step is a pass over the batch; bn-adapt is what updates nothing")
         check_amount("rate", self.rate, "0 changes nothing")
         check_count("batch", self.batch, GROUPED, least=1)
+
+    @property
+    def needs_batch(self) -> bool:
+        """It learns from all of them."""
+        return True
 
     def around(self, model: nn.Module) -> nn.Module:
         """The model, adapted anew in every call."""
@@ -153,11 +161,13 @@ class NormAdapted(Defended):
     peer: NormAdaptation
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores (N, C), batch by batch."""
-        return torch.cat([self._batch(part) for part in torch.split(x, self.peer.batch)])
+        """Scores (N, C), batch by batch; samples that are fitted to themselves go through the model together."""
+        if not self.peer.needs_batch:
+            return self._batch(x, 1)
+        return torch.cat([self._batch(part, len(part)) for part in torch.split(x, self.peer.batch)])
 
-    def _batch(self, x: Tensor) -> Tensor:
-        with mixed_norms(self.model, len(x) / (self.peer.source + len(x))):
+    def _batch(self, x: Tensor, fitted_to: int) -> Tensor:
+        with mixed_norms(self.model, fitted_to / (self.peer.source + fitted_to), each=fitted_to == 1):
             scores: Tensor = self.model(x)
         return scores
 
@@ -249,12 +259,20 @@ def views(x: Tensor, count: int, crop: float, light: float, draws: torch.Generat
 
 
 @contextmanager
-def mixed_norms(model: nn.Module, share: float) -> Iterator[None]:
-    """Meanwhile batch norm has this share of the statistics of what it sees, and takes the rest from those of training."""
-    training = any(each.training for each in model.modules())  # it would keep what it sees
+def mixed_norms(model: nn.Module, share: float, each: bool = False) -> Iterator[None]:
+    """Meanwhile batch norm has this share of the statistics of what it sees, and takes the rest from those of training.
+
+    With ``each``, it has those of every sample for that sample.
+    """
+    training = any(part.training for part in model.modules())  # it would keep what it sees
     require(not training, "model", "be in evaluation mode", "a module in training mode", "call model.eval() first")
     layers = _norms(model) if share > 0 else []
-    handles = [layer.register_forward_hook(lambda layer, inputs, _: normalised(layer, inputs[0], share)) for layer in layers]
+
+    def hook(layer: nn.Module, inputs: tuple[Tensor], _: Tensor) -> Tensor:
+        assert isinstance(layer, _BatchNorm)
+        return normalised(layer, inputs[0], share, each)
+
+    handles = [layer.register_forward_hook(hook) for layer in layers]
     try:
         yield
     finally:
@@ -262,18 +280,17 @@ def mixed_norms(model: nn.Module, share: float) -> Iterator[None]:
             handle.remove()
 
 
-def normalised(layer: _BatchNorm, x: Tensor, share: float) -> Tensor:
+def normalised(layer: _BatchNorm, x: Tensor, share: float, each: bool = False) -> Tensor:
     """What the layer makes of ``x`` with this share of its statistics. They are differentiable, as in training."""
-    wide = _wide(x)
-    variance, mean = torch.var_mean(wide, [0, *range(2, x.dim())], correction=0)
+    wide = _wide(x).flatten(2) if x.dim() > 2 else _wide(x)[..., None]  # (N, C, places)
+    variance, mean = torch.var_mean(wide, [2] if each else [0, 2], correction=0, keepdim=True)
     if layer.running_mean is not None and layer.running_var is not None:
-        mean = share * mean + (1 - share) * layer.running_mean
-        variance = share * variance + (1 - share) * layer.running_var
-    channels = (1, -1, *[1] * (x.dim() - 2))
-    found = (wide - mean.view(channels)) * (variance + layer.eps).rsqrt().view(channels)
+        mean = share * mean + (1 - share) * layer.running_mean[:, None]
+        variance = share * variance + (1 - share) * layer.running_var[:, None]
+    found = (wide - mean) * (variance + layer.eps).rsqrt()
     if layer.affine:
-        found = found * layer.weight.view(channels) + layer.bias.view(channels)
-    return found.to(x.dtype)
+        found = found * layer.weight[:, None] + layer.bias[:, None]
+    return found.to(x.dtype).view_as(x)
 
 
 def _wide(x: Tensor) -> Tensor:

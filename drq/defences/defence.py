@@ -57,8 +57,12 @@ class Peer(Defence):
 
     name: ClassVar[str]  # in specs
     summary: ClassVar[str]
-    needs_batch: ClassVar[bool] = False  # whether the answer to a sample depends on others that it comes with
     changes_weights: ClassVar[bool] = False  # whether it trains a copy of the model at test time
+
+    @property
+    def needs_batch(self) -> bool:
+        """Whether the answer to a sample depends on others that it comes with."""
+        return False
 
     @property
     def record(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from drq.reproduction.pages import made, table
 if TYPE_CHECKING:
     import polars
 
-PEERS, RED_TEAM = "peers", BEYOND["redteam"]
+PEERS, RED_TEAM = BEYOND["peers"], BEYOND["redteam"]
 OURS, ALONE, FIRST = "DRQ linf", "standard", "cifar10-linf"
 CORRUPTED = "all corruptions"
 PLACES = {  # columns of the overview: a place in the records of peers
@@ -37,6 +37,20 @@ SHIFTS = {  # whose margins are looked at: threats of experiments
     "table3": ("one rotation", "one translation", "rotations", "translations"),
     "table7": ("FAB", "Square", "APGD-L2", "APGD-CE", "APGD-DLR", "PGD-noise", "PGD-attack"),
 }
+SUMMARY = (  # rows of the short overview: others as published, or at 40 passes where no number of them was
+    ALONE,
+    OURS,
+    "DRQ linf, 40 passes",
+    "pNML",
+    "augmentation, 40 passes",
+    "smoothing, 40 passes",
+    "Anti-Adversary",
+    "Hedge",
+    "MEMO",
+    "batch norm, one sample",
+    "batch norm",
+    "TENT",
+)
 MOST = 420  # passes that DRQ takes at most, with ten classes
 CURVES = "risk-coverage"  # the picture
 RESAMPLED = 1000  # times, for an interval of an area
@@ -55,7 +69,7 @@ and both at once the worst of 15 times for the model alone; the transferred atta
 `standard` what it finds against the model on its way to DRQ, and open where nobody looked. A pass with a backward pass counts as
 one: *ms* is the time of an answer, in batches, on the machine named below, in the column where it took least, since in others it
 was shared, or compiled. *Needs* says what else an answer takes: a batch of samples at once, or weights that change. Settings are
-in `experiments/peers.toml`."""
+in `experiments/peers.toml` and `experiments/peers-single.toml`."""
 COMPARED = """\
 Those that are at most as dear, beside {ours}: *better* and *worse* where the whole interval of the difference lies above or below
 0, in points; elsewhere it is even. Of so many comparisons some are chance. A row with nothing under *worse* does the same or more
@@ -78,17 +92,17 @@ Intervals are from resampling images."""
 
 def page(folder: Path) -> str:
     """The whole page."""
-    records = {name: kept(folder, name) for name in (PEERS, *RED_TEAM, *SHIFTS)}
-    peers, team = records[PEERS], attacked(records[name] for name in RED_TEAM)
-    parts = [HEAD, "## At the same cost", *_overview(peers, team), made(PEERS, peers)]
+    records = {name: kept(folder, name) for name in (*PEERS, *RED_TEAM, *SHIFTS)}
+    peers, team = (together(records[name] for name in names) for names in (PEERS, RED_TEAM))
+    parts = [HEAD, "## At the same cost", *_overview(peers, team), *(made(name, records[name]) for name in PEERS)]
     parts += ["## Attacks on the defence itself", EARLIER, *verdicts(team), *(made(name, records[name]) for name in RED_TEAM)]
     parts += ["## Does the margin know errors?", *_selective(records)]
     parts += [f"![Errors among answers against the share of samples that are answered](images/paper/{CURVES}.svg)"]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
-def attacked(records: Iterable[Record | None]) -> polars.DataFrame | None:
-    """All that the red team did; None where it did nothing."""
+def together(records: Iterable[Record | None]) -> polars.DataFrame | None:
+    """The rows of all experiments that were run; None where none was."""
     found = [record.rows for record in records if record is not None]
     return require_polars().concat(found) if found else None
 
@@ -115,12 +129,12 @@ def adaptive(team: polars.DataFrame) -> polars.DataFrame:
     return found.filter(pl.col("defence") != ALONE)  # where the model alone was attacked as well, that is in the static numbers
 
 
-def _overview(peers: Record | None, team: polars.DataFrame | None) -> Iterator[str]:
+def _overview(peers: polars.DataFrame | None, team: polars.DataFrame | None) -> Iterator[str]:
     if peers is None:
         return
-    model = peers.rows["model"][0]
-    found = accuracies(peers.rows)
-    worst = None if team is None else adaptive(team).filter(threat="red team", model=model)
+    model = peers["model"][0]
+    found = accuracies(peers)
+    worst = _attacked_on(team, model)
     rows = []
     for name, part in _by(found, "defence"):
         values = {row["column"]: number("accuracy", row["accuracy"]) for row in part.iter_rows(named=True)}
@@ -130,7 +144,22 @@ def _overview(peers: Record | None, team: polars.DataFrame | None) -> Iterator[s
     yield OVERVIEW.format(model=model)
     yield table(("defence", *PLACES, "adaptive worst case", "passes", "ms", "needs"), rows)
     yield COMPARED.format(ours=OURS)
-    yield table(("defence", "better", "worse", "passes", "needs"), _compared(peers.rows))
+    yield table(("defence", "better", "worse", "passes", "needs"), _compared(peers))
+
+
+def summary(peers: polars.DataFrame, team: polars.DataFrame | None) -> str:
+    """One table that is read in a minute: a row for each kind of defence; rotated and moved images are one column."""
+    found, worst = accuracies(peers), _attacked_on(team, peers["model"][0])
+    head = ("defence", "clean", "15 corruptions", "spatial", "transferred attack", "adaptive worst case", "passes", "needs")
+    columns = (("clean",), ("corruptions",), ("rotated", "moved"), ("transferred attack",))
+    rows = []
+    for name in (each for each in SUMMARY if len(found.filter(defence=each))):
+        values = dict(found.filter(defence=name).select("column", "accuracy").iter_rows())
+        means = [sum(values[each] for each in places) / len(places) for places in columns]
+        cost = float(found.filter(defence=name, column="clean")["passes"][0])
+        adaptively = _worst(worst, name) or "not attacked"
+        rows.append([name, *(number("accuracy", each) for each in means), adaptively, f"{cost:,.0f}", _needs(name)])
+    return table(head, rows)
 
 
 def _compared(peers: polars.DataFrame) -> Iterator[list[str]]:
@@ -145,6 +174,11 @@ def _compared(peers: polars.DataFrame) -> Iterator[list[str]]:
             yield [name, *places, f"{dearest:,.0f}", _needs(name)]
 
 
+def _attacked_on(team: polars.DataFrame | None, model: str) -> polars.DataFrame | None:
+    """What the red team found around one model."""
+    return None if team is None else adaptive(team).filter(threat="red team", model=model)
+
+
 def _worst(worst: polars.DataFrame | None, defence: str) -> str:
     """The adaptive worst case of a defence; for the model alone, what was found against it in the attack on DRQ."""
     if worst is None or not len(worst):
@@ -155,7 +189,7 @@ def _worst(worst: polars.DataFrame | None, defence: str) -> str:
 
 def _needs(defence: str) -> str:
     """What an answer takes besides the sample."""
-    known = as_spec(PEERS).defences.get(defence)
+    known = next(found for name in PEERS if (found := as_spec(name).defences.get(defence)))
     what = {"a batch": "needs_batch", "other weights": "changes_weights"}
     return ", ".join(text for text, name in what.items() if getattr(known, name, False))
 
