@@ -2,7 +2,7 @@
 
 ``python benchmarks/variants.py record cifar10-linf --first 0 --count 500 --out seen.npz`` keeps log-odds of all classes at the
 input, at the explored and at the quantified points, for clean, corrupted, turned, moved and attacked images, behind several
-fronts; a GPU takes two minutes. ``python benchmarks/variants.py try seen.npz --out results/paper/tried.json`` asks every rule,
+fronts; it takes a GPU. ``python benchmarks/variants.py try seen.npz --out results/paper/tried.json`` asks every rule,
 prints the best, and keeps all: what was tried, and what it gave. Rules are chosen on the images below 5000 and ``cifar10-linf``
 alone; ``drq reproduce improve`` reports on others.
 """
