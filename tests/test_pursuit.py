@@ -145,6 +145,49 @@ def test_every_rank_has_its_own_rival() -> None:
         assert torch.equal(contest.given[1], standing.rivals[:, rank])
 
 
+def _duelled() -> tuple[drq.DRQ, Tensor, Tensor, Standing, Ball]:
+    """A DRQ among six classes before any attack."""
+    model, x = network(3, classes=6), inputs(3, 20, 4)
+    robust, y = drq.DRQ(model, "linf", 0.1, explore=SHORT, quantify=SHORT), model(x).argmax(1)
+    return robust, x, y, Standing.at(x, aimed_at(robust).judge(x, y), ITSELF, 0, 1), Ball(x, 0.1, "linf")
+
+
+def test_rivals_keeps_the_best_of_all_that_it_follows() -> None:
+    robust, x, y, standing, ball = _duelled()
+    target, space = aimed_at(robust), {"norm": "linf", "radius": 0.1}
+    with torch.no_grad():
+        found = threats.Rivals(steps=6, rank=1, most=3, **space).fought(target, ball, y, standing)
+        each = [threats.Envelope(steps=6, rank=rank, **space).fought(target, ball, y, standing) for rank in (1, 2, 3)]
+        values = torch.stack([one.value for one in each])
+        assert torch.equal(found.value, values.amin(0))
+        assert len(set(values.argmin(0).tolist())) > 1  # no rival is the best of all samples
+        for row, number in enumerate(values.argmin(0).tolist()):
+            assert torch.equal(found.point[row], each[number].point[row])
+        most = threats.Rivals(steps=2, rank=2, most=50, **space).fought(target, ball, y, standing)  # there are three
+        assert most.point.shape == x.shape
+
+
+def test_sampling_asks_for_two_classes_and_needs_no_slope() -> None:
+    robust, x, y, standing, ball = _duelled()
+    target, member = aimed_at(robust), threats.Sampling("linf", 0.1, 30)
+    with torch.no_grad(), target.metered() as meter:
+        found = member.fought(target, ball, y, standing)
+    assert meter.rows <= len(x) * member.cost(target, x) < len(x) * threats.ScoreBased("linf", 0.1, 30).cost(target, x) / 2
+    with torch.no_grad():
+        before = target.contest(y, standing.rivals[:, 0], standing.radius)(x).value
+        assert torch.equal(target.contest(y, standing.rivals[:, 0], standing.radius)(found.point).value, found.value)
+    assert (found.value <= before).all()
+    assert (found.value < before - 0.01).sum() > 10
+
+    class Hard(Cut):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).detach()
+
+    chain = threats.Chain(members=(threats.Envelope(steps=2, **SPACE), threats.Sampling(steps=40, **SPACE)), **SPACE)
+    standing = chain.run(Hard(cut().model), X, Y)
+    assert standing.tried.any(0).tolist() == [False, True]
+
+
 def test_pruned_classes_are_no_rivals_before_those_that_were_quantified() -> None:
     """What pruning leaves of them is a bound that says little: the model in DRQ ranks them."""
     model, x = network(3, classes=6), inputs(3, 60, 4)

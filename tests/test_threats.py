@@ -41,6 +41,8 @@ ON_A_DEFENCE = {
     "Manipulation": threats.Manipulation("linf", 0.1, 3, inner=(2,)),
     "Transfer": threats.Transfer("linf", 0.1, threats.APGD("linf", 0.1, 4)),
     "Envelope": threats.Envelope("l2", 0.5, 3, inner=(2,)),
+    "Rivals": threats.Rivals("linf", 0.1, 2, rank=1, inner=(2,)),
+    "Sampling": threats.Sampling("l2", 0.5, 4, inner=(2,)),
     "FewerSteps": threats.FewerSteps("linf", 0.1, 3, inner=2),
     "ScoreBased": threats.ScoreBased("linf", 0.1, 4),
     "DecisionBased": threats.DecisionBased("linf", 0.1, 6),

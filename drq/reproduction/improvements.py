@@ -41,7 +41,7 @@ improve-search`; this page reports on later images and on other models. `make le
 HELD_OUT = """\
 Accuracies in percent on images {first} to {last}; *all shifts* is the mean over the fifteen corruptions at severity 5, one random
 rotation and one random translation. *Gain* is over the paper's DRQ on the same images, in points, with a 95 % interval over
-images; *passes* are evaluations of the model for one answer. `restored` is the model alone behind the front of `shift`, and `batch
+images; *passes* are evaluations of the model for one answer. `restored` is the model alone behind the front of `shift`, `batch
 norm, one sample` a [peer](peers.md#at-the-same-cost)."""
 COUNTS = "`{name}` counts as better: its interval on `{model}` lies above 0, and its gain has the same sign on every other model."
 COUNTS_NOT = "`{name}` does not count as better than the paper's: {why}."

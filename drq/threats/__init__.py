@@ -20,7 +20,7 @@ from drq.threats.noise import GaussianNoise
 from drq.threats.pursuit import Pursuit, Standing
 from drq.threats.red_team import Chain, RedTeam
 from drq.threats.spatial import PAPER_ROTATION, PAPER_TRANSLATION, Rotation, RotationTranslation, Spatial, Translation
-from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, ScoreBased, Transfer
+from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sampling, ScoreBased, Transfer
 from drq.threats.target import Target
 from drq.threats.third_party import AutoAttack, Foolbox
 from drq.threats.threat import Attack, BallThreat, Shifted, Threat
@@ -52,8 +52,10 @@ __all__ = [
     "RandomNoise",
     "RaySAttack",
     "RedTeam",
+    "Rivals",
     "Rotation",
     "RotationTranslation",
+    "Sampling",
     "ScoreBased",
     "SearchAttack",
     "Shifted",

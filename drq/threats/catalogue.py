@@ -14,14 +14,14 @@ from drq.threats.corruptions import DESCRIPTIONS, Corruption
 from drq.threats.noise import GaussianNoise
 from drq.threats.red_team import Chain, RedTeam
 from drq.threats.spatial import Rotation, RotationTranslation, Translation
-from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, ScoreBased, Transfer
+from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sampling, ScoreBased, Transfer
 from drq.threats.third_party import AutoAttack, Foolbox
 from drq.threats.threat import Threat, plain, settings
 
 FAMILIES: Mapping[str, tuple[type[Threat], ...]] = {
     "attack on a model": (PGD, APGD, APGDTargeted, RandomNoise, SquareAttack, RaySAttack, LastPlace, AutoAttack, Foolbox),
     "adaptive attack of the paper": (PGDNoise, PGDAttack, EndToEnd, Manipulation),
-    "attack on a defence": (Transfer, Envelope, FewerSteps, ScoreBased, DecisionBased, Chain, RedTeam),
+    "attack on a defence": (Transfer, Envelope, Rivals, Sampling, FewerSteps, ScoreBased, DecisionBased, Chain, RedTeam),
     "noise": (GaussianNoise,),
     "spatial": (Rotation, Translation, RotationTranslation),
 }

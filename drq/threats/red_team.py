@@ -14,7 +14,7 @@ from drq.objectives import Model, dlr
 from drq.progress import Bar, Tell, silent
 from drq.threats.attacks import APGD, APGDTargeted, PGDAttack, PGDNoise
 from drq.threats.pursuit import ITSELF, Pursuit, Standing, aimed_at, hunt
-from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, ScoreBased, Static, Transfer
+from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sampling, Static, Transfer
 from drq.threats.threat import BallThreat, Shifted
 
 BUDGETS = {"quick": 32_000, "full": 150_000}  # passes an image, at most
@@ -125,9 +125,9 @@ class RedTeam(Team):
         chain: list[Pursuit] = [Transfer(attack=attack, **space) for attack in carried]
         chain += [Envelope(**space), Envelope(restart=1, **space), Envelope(steps=40, rank=1, **space), FewerSteps(**space)]
         if self.strength == "full":
-            chain += [Transfer(attack=PGDAttack(**space), **space), Envelope(rank=2, **space)]
+            chain += [Transfer(attack=PGDAttack(**space), **space), Rivals(**space)]
             chain += [Envelope(steps=100, restart=restart, **space) for restart in (2, 3, 0)]
-            chain += [ScoreBased(queries=90, **space)]
+            chain += [Sampling(**space)]
             chain += [DecisionBased(queries=90, **space)] if self.norm == Linf() else []
         return tuple(chain)
 

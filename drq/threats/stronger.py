@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from drq.auto_step import AutoStep
@@ -12,7 +13,7 @@ from drq.black_box import RayS, Square
 from drq.errors import require
 from drq.norms import Ball, Linf
 from drq.objectives import Objective, margin
-from drq.search import check_count, check_steps, search
+from drq.search import Found, Search, check_count, check_steps, search
 from drq.seeds import generator
 from drq.threats.attacks import APGD, APGDTargeted, SearchAttack, mislabelled, within_reach
 from drq.threats.pursuit import Pursuit, Standing
@@ -107,12 +108,73 @@ class Envelope(Pursuit):
         """Bring the true class below the rival."""
         return target.contest(y, standing.rivals[:, self.rank], standing.radius, *self.inner)
 
-    def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
+    @property
+    def method(self) -> Search:
+        """How the lead over the rival is lowered."""
+        return AutoStep(self.steps)
+
+    def fought(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Found:
+        """The point where the rival comes off best."""
         start = ball.sample(generator(self.restart)) if self.restart else standing.x
-        return search(AutoStep(self.steps), self.contest(target, y, standing), ball, start=start).point
+        return search(self.method, self.contest(target, y, standing), ball, start=start)
+
+    def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
+        return self.fought(target, ball, y, standing).point
 
     def cost(self, target: Target, x: Tensor) -> int:
-        return AutoStep(self.steps).passes * target.contest_cost(x, *self.inner)
+        return self.method.passes * target.contest_cost(x, *self.inner)
+
+
+@dataclass(frozen=True)
+class Sampling(Envelope):
+    """The same contest by Square: no slope leads it astray, and it asks for two classes where :class:`ScoreBased` asks for all.
+
+    Args:
+        steps: of the attack, each a query.
+        rank: which rival, 0 for the most dangerous at the best point so far.
+        restart: 0 starts at that point, every other number at a random one.
+    """
+
+    steps: int = 400
+
+    needs_slopes: ClassVar[bool] = False
+
+    @property
+    def method(self) -> Search:
+        """Every step is a query."""
+        return Square(self.steps)
+
+
+@dataclass(frozen=True)
+class Rivals(Envelope):
+    """One rival after the other, briefly, down to those that rank low: of most classes DRQ knows a bound only.
+
+    Args:
+        steps: of the attack on each.
+        rank: that of the first.
+        most: of rivals.
+    """
+
+    steps: int = 25
+    rank: int = field(default=2, kw_only=True)
+    most: int = field(default=7, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("most", self.most, "so many rivals are followed", least=1)
+
+    @property
+    def title(self) -> str:
+        return f"{type(self).__name__}({self.rank + 1} to {self.rank + self.most}, {self.steps} steps)"
+
+    def fought(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Found:
+        ranks = range(self.rank, min(self.rank + self.most, standing.rivals.shape[1]))
+        each = [Envelope.fought(replace(self, rank=rank), target, ball, y, standing) for rank in ranks]
+        best = torch.stack([found.value for found in each]).argmin(0)
+        return each[0].joined(each[1:])[best * len(y) + torch.arange(len(y), device=y.device)]
+
+    def cost(self, target: Target, x: Tensor) -> int:
+        return self.most * super().cost(target, x)
 
 
 @dataclass(frozen=True)
