@@ -59,7 +59,7 @@ def test_the_l2_ball_has_the_volume_of_the_linf_ball():
 
 
 def test_a_negative_seed_is_refused():
-    with pytest.raises(drq.InputError, match="seed must be at least 0, got -1"):
+    with pytest.raises(drq.InputError, match="seed must be a whole number of at least 0, got -1"):
         Recipe(seed=-1)
 
 
@@ -140,3 +140,12 @@ def test_a_cache_that_cannot_be_written_is_one_remark(tmp_path, images, quick_mo
     assert len(said) == 1
     assert "cannot be kept" in said[0]
     assert "DRQ_CACHE" in said[0]
+
+
+def test_options_of_the_name_make_another_model(cache):
+    made = [drq.load_model(name) for name in ("digits?epochs=1", "digits?epochs=1&seed=1", "digits?epochs=2")]
+    assert len(list(cache.rglob("*.safetensors"))) == 3
+    first, *others = map(weights_of, made)
+    assert torch.equal(first, weights_of(digits.train(QUICK, split()[0])))
+    assert not any(torch.equal(first, each) for each in others)
+    assert made[1].card.radius == Recipe().radius

@@ -123,3 +123,20 @@ def test_attacks_on_presets_themselves_have_verdicts(name, tmp_path):
     assert " | survives | 200 | " in text
     assert f"Not run yet: `drq reproduce {name} " not in text
     assert text.count("Not run yet: `drq reproduce improve") == 3
+
+
+def test_longer_training_stands_beside_what_it_would_replace(tmp_path):
+    parts = [
+        attacked(defended, static).with_columns(
+            model=pl.lit(model), defence=pl.when(pl.col("defence") == "DRQ linf").then(pl.lit("DRQ guarded")).otherwise("defence")
+        )
+        for model, defended, static in (("digits", 120, 80), ("digits?epochs=60", 130, 116))
+    ]
+    keeping.keep(run(tmp_path / "run", pl.concat(parts), "improve-digits"), tmp_path)
+    text = " ".join(improvements.page(tmp_path).split())
+    assert "`digits?epochs=60` alone withstands 58.00 %, where `digits` alone withstands 40.00 %" in text
+    assert "and with `DRQ guarded` 60.00 %" in text
+    assert "at 280 passes an answer" in text
+    assert "no contradiction" in text
+    keeping.keep(run(tmp_path / "none", parts[0].filter(pl.col("threat") != "red team"), "improve-digits"), tmp_path)
+    assert "no contradiction" not in improvements.page(tmp_path)

@@ -33,7 +33,7 @@ def load(name: str, **options: Any) -> nn.Module:
         name: ``digits``, ``gaussians-svm`` and ``cifar10-small`` come with the package; ``cifar10-linf`` and its relatives are
             files in DRQ_MODELS; ``robustbench:``, ``timm:``, ``torchvision:`` and ``hf:`` go before a library's own name,
             ``file:`` before a file of weights, ``python:`` before ``package.module:factory``, ``denoised:`` before any name of a
-            CIFAR-10 model. Options may follow: ``file:weights.safetensors?arch=preact_resnet18&classes=10``.
+            CIFAR-10 model. Options may follow: ``file:weights.safetensors?arch=preact_resnet18&classes=10``, ``digits?seed=1``.
         options: of its loader, such as ``download=True``: nothing is downloaded otherwise.
 
     >>> load("digits").card.classes
@@ -125,6 +125,11 @@ def _held(found: weights.Weights, name: str) -> tuple[float, ...]:
     return tuple(round(float(each), 6) for each in found.tensors[name].flatten()[:8])
 
 
+def load_digits(seed: int = 0, epochs: int = digits.Recipe.epochs) -> Classifier:
+    """The small robust classifier of digits, trained at first use; another seed or number of epochs makes another one."""
+    return digits.classifier(digits.Recipe(seed=seed, epochs=epochs))
+
+
 def load_denoised(name: str, /, **options: Any) -> Classifier:
     """Another model behind the denoiser that comes with the package."""
     require(not name.startswith("denoised:"), "name", "be denoised once", repr(name[:60]), "remove one of the two")
@@ -149,9 +154,9 @@ def _number(text: str) -> float:
     return numbers[0]
 
 
-def _count(text: str) -> int:
+def _count(name: str, text: str) -> int:
     whole = text.isascii() and text.isdecimal() and len(text) < 10
-    require(whole, "classes", "be a whole number", repr(text), "as in classes=10")
+    require(whole, name, "be a whole number", repr(text), f"as in {name}=10")
     return int(text)
 
 
@@ -161,9 +166,14 @@ def _flag(text: str) -> bool:
     return known[text.lower()]
 
 
-READ = {"classes": _count, "mean": _numbers, "std": _numbers, "radius": _number, "download": _flag, "pretrained": _flag}
+READ: Mapping[str, Callable[[str], Any]] = {
+    **{name: partial(_count, name) for name in ("classes", "seed", "epochs")},
+    **dict.fromkeys(("mean", "std"), _numbers),
+    "radius": _number,
+    **dict.fromkeys(("download", "pretrained"), _flag),
+}
 NAMED: Mapping[str, Callable[..., nn.Module]] = {
-    "digits": lambda: digits.classifier(),
+    "digits": load_digits,
     plane.NAME: plane.load,
     **{name: partial(trained.load, name) for name in trained.STORED},
 }

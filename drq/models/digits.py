@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from drq.data.digits import Images, split
-from drq.errors import InputError, require
+from drq.errors import InputError
 from drq.files import cache_folder
 from drq.gradient import Gradient
 from drq.images import View
@@ -23,7 +23,7 @@ from drq.models import weights
 from drq.models.classifier import Card, Classifier
 from drq.norms import Ball, Linf
 from drq.objectives import away_from
-from drq.search import search
+from drq.search import check_count, search
 from drq.seeds import generator
 from drq.threads import threads
 
@@ -50,7 +50,8 @@ class Recipe:
     width: int = 16
 
     def __post_init__(self) -> None:
-        require(self.seed >= 0, "seed", "be at least 0", self.seed, "the default is 0")
+        check_count("seed", self.seed, "the default is 0")
+        check_count("epochs", self.epochs, f"the default is {Recipe.epochs}", least=1)
 
     @property
     def file_name(self) -> str:
