@@ -59,7 +59,7 @@ def test_it_is_a_valid_spec_that_says_what_it_is(name):
 def test_names_are_known_and_no_paths(name):
     data = {entry.name.split("/")[0] for entry in drq.data.list()}
     for task in plan(name):
-        kind, _, rest = task.model.removeprefix("denoised:").partition(":")
+        kind, _, rest = task.model.removeprefix("denoised:").partition("?")[0].partition(":")
         assert rest in robustbench.PUBLISHED if kind == "robustbench" else kind in models.catalogue.NAMED, task.model
         family, *corruption = task.data.split("/")
         assert family.partition(":")[0] in data

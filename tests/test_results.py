@@ -61,6 +61,18 @@ def test_no_gain_survives_the_red_team() -> None:
     assert not found["survives"].any()
 
 
+def test_presets_withstand_on_digits_what_is_said_of_them() -> None:
+    """Limits say so: with half the radius of the paper a gain survives, with that itself or one step of each search none."""
+    rows = peers.adaptive(kept(ROOT / "results" / "paper", "improve-digits").rows)
+    assert rows.filter(defence="DRQ guarded").select("model", "survives").rows() == [
+        ("digits", True),
+        ("digits?seed=1", True),
+        ("digits?epochs=60", True),
+    ]
+    assert not rows.filter(defence="DRQ")["survives"].any()
+    assert (rows.filter(defence="DRQ fast")["difference_high"] < 0).all()
+
+
 def test_cheaper_methods_do_what_is_said_of_them() -> None:
     """README and limits say so."""
     rows = peers.together(kept(ROOT / "results" / "paper", name) for name in peers.PEERS)
