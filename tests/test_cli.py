@@ -176,7 +176,7 @@ def test_a_cache_that_cannot_be_written_costs_a_line(command, monkeypatch, tmp_p
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("DRQ_CACHE", str(tmp_path / "file" / "cache"))
     hasty = digits.Recipe(epochs=1)
-    monkeypatch.setattr(digits, "Recipe", lambda: hasty)
+    monkeypatch.setattr(digits, "Recipe", lambda **_: hasty)
     monkeypatch.setattr("drq.demo.Recipe", lambda: hasty)
     status, output, errors = command("demo", "--images", "1", "--json")
     assert status == 0
