@@ -76,7 +76,7 @@ Those that are at most as dear, beside {ours}: *better* and *worse* where the wh
 for its passes, as far as these images can tell."""
 VERDICTS = """\
 A gain *survives* where the whole interval of the defended minus the static worst case lies above 0. Both are upper bounds: a
-better attack can lower them, and what survives here has to stand the full strength next (`drq redteam --strength full`).
+better attack can lower them, and what survives quick attacks has to stand the full strength next (`drq redteam --strength full`).
 *Transferred* is the defended accuracy under APGD made for the model alone. *Times* is what an answer costs, over one pass."""
 EARLIER = """\
 The rows of exploration in noise are from an earlier chain of attacks, which was weaker: it followed shortened searches, and it

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from drq.auto_step import AutoStep
 from drq.drq import DRQ
 from drq.errors import require
 from drq.gradient import Gradient
@@ -143,7 +142,7 @@ class Manipulation(Envelope):
             return contest.measure(point, *given)._replace(admitted=target.static(point).argmax(1) == label)
 
         unchanged = replace(contest, measure=measure, given=(label, *contest.given))
-        return search(AutoStep(self.steps), unchanged, ball, start=standing.x).point
+        return search(self.method, unchanged, ball, start=standing.x).point
 
     def cost(self, target: Target, x: Tensor) -> int:
-        return super().cost(target, x) + AutoStep(self.steps).passes + 1
+        return super().cost(target, x) + self.method.passes + 1
