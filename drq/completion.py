@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 MODELS = (
-    *("digits", "gaussians-svm", "cifar10-small", "cifar10-linf", "cifar10-linf-seed1", "cifar10-l2", "cifar10-augment"),
-    "cifar10-plain",
+    *("digits", "gaussians-svm", "cifar10-small", "cifar10-tiny", "cifar10-tiny-seed1"),
+    *("cifar10-linf", "cifar10-l2", "cifar10-augment", "cifar10-plain"),
     *("robustbench:cifar10/Linf/Wong2020Fast", "robustbench:cifar10/Linf/Gowal2020Uncovering_28_10_extra"),
     *("robustbench:cifar10/L2/Rice2020Overfitting", "robustbench:cifar10/corruptions/Hendrycks2020AugMix_WRN"),
     *("robustbench:cifar100/Linf/Rice2020Overfitting", "robustbench:imagenet/Linf/Wong2020Fast"),

@@ -42,7 +42,7 @@ class TestInTheBox:
     def test_they_hold_matrices_in_float16(self):
         assert {each.dtype for each in load_file(SMALL).values() if each.dim() > 1} == {torch.float16}
 
-    @pytest.mark.parametrize("name", ["digits", "cifar10-small"])
+    @pytest.mark.parametrize("name", ["digits", "cifar10-small", "cifar10-tiny"])
     def test_they_load_without_files_or_network(self, name, folder, monkeypatch):
         monkeypatch.setenv("DRQ_DATA", str(folder))
         model = drq.load_model(name)
@@ -68,6 +68,7 @@ class TestInTheBox:
         ("name", "norm", "radius"),
         [
             ("cifar10-small", "linf", 8 / 255),
+            ("cifar10-tiny", "linf", 8 / 255),
             ("cifar10-linf", "linf", 8 / 255),
             ("cifar10-l2", "l2", 0.5),
             ("cifar10-augment", None, None),

@@ -100,10 +100,11 @@ def test_every_recipe_makes_what_the_package_loads():
         assert recipe.radius == (stored.card.radius or 0)
 
 
-def test_the_file_in_the_box_was_made_by_its_recipe():
-    """What it says of itself is what its recipe says today."""
-    about = weights.read(place("cifar10-small")).about
-    expected = cifar10.about(cifar10.RECIPES["small"])
+@pytest.mark.parametrize("name", ["small", "tiny"])
+def test_the_files_in_the_box_were_made_by_their_recipes(name):
+    """What they say of themselves is what their recipes say today."""
+    about = weights.read(place(f"cifar10-{name}")).about
+    expected = cifar10.about(cifar10.RECIPES[name])
     assert {key: about[key] for key in expected} == expected
 
 

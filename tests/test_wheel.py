@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 NEEDED = [
     "drq/py.typed",
     "drq/models/cifar10-small.safetensors",
+    "drq/models/cifar10-tiny.safetensors",
     "drq/models/cifar10-denoiser.safetensors",
     "drq/data/imagenet_wnids.txt",
 ]

@@ -1,7 +1,7 @@
 """Train the CIFAR-10 models, one command each: ``python training/cifar10.py small``.
 
-They are written to DRQ_MODELS (``small`` into the package itself), where ``drq.load_model("cifar10-NAME")`` finds them. A GPU
-takes minutes (see README.md beside this file); ``--epochs`` shortens a trial.
+They are written to DRQ_MODELS (``small`` and ``tiny`` into the package itself), where ``drq.load_model("cifar10-NAME")`` finds
+them. A GPU takes minutes (see README.md beside this file), and ``tiny`` needs none; ``--epochs`` shortens a trial.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from drq.progress import Bar
 
 RECIPES = {
     "small": Recipe("wrn_28_2_swish", epochs=100, norm="linf", radius=8 / 255, steps=5),
+    "tiny": Recipe("wrn_10_2_half", epochs=10, norm="linf", radius=8 / 255, steps=1, step=1.25, decay=1e-4),
     "linf": Recipe("preact_resnet18", epochs=20, norm="linf", radius=8 / 255, steps=3, step=1.5),
     "l2": Recipe("preact_resnet18", epochs=14, norm="l2", radius=0.5, steps=3, step=1.5),
     "augment": Recipe("preact_resnet18", epochs=24, strong=True),

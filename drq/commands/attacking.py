@@ -18,8 +18,8 @@ from drq.completion import DATA, DEVICES, MODELS, NORMS, offered
     epilog=examples(
         "drq redteam --model digits --images 20",
         "drq redteam --model cifar10-linf --device cuda --images 1000",
-        "drq redteam --model cifar10-small --set norm=l2 --set radius=1.0",
-        "drq redteam --model cifar10-small --defence hedge",
+        "drq redteam --model cifar10-tiny --set norm=l2 --set radius=1.0",
+        "drq redteam --model cifar10-tiny --defence hedge",
         "drq redteam --model cifar10-small --defence python:mine:defended",
     )
 )

@@ -29,6 +29,7 @@ class Architecture(NamedTuple):
 ARCHITECTURES: Mapping[str, Architecture] = {
     "preact_resnet18": Architecture(PreActResNet18),  # Rice et al. 2020
     "preact_resnet18_wong": Architecture(lambda classes: PreActResNet18(classes, final_norm=False, from_input=True)),
+    "wrn_10_2_half": Architecture(lambda classes: WideResNet(10, 2, classes, "silu", stride=2)),
     "wrn_28_2_swish": Architecture(lambda classes: WideResNet(28, 2, classes, "silu")),
     "wrn_28_10_gowal": Architecture(lambda classes: WideResNet(28, 10, classes, "silu", pad_end=True), rename=renamed),
     "wrn_40_2": Architecture(lambda classes: WideResNet(40, 2, classes)),  # Hendrycks et al. 2020, AugMix

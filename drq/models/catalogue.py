@@ -30,10 +30,11 @@ def load(name: str, **options: Any) -> nn.Module:
     """The classifier of that name: in evaluation mode, of inputs in [0, 1], with its normalisation inside.
 
     Args:
-        name: ``digits``, ``gaussians-svm`` and ``cifar10-small`` come with the package; ``cifar10-linf`` and its relatives are
-            files in DRQ_MODELS; ``robustbench:``, ``timm:``, ``torchvision:`` and ``hf:`` go before a library's own name,
-            ``file:`` before a file of weights, ``python:`` before ``package.module:factory``, ``denoised:`` before any name of a
-            CIFAR-10 model. Options may follow: ``file:weights.safetensors?arch=preact_resnet18&classes=10``, ``digits?seed=1``.
+        name: ``digits``, ``gaussians-svm``, ``cifar10-small``, ``cifar10-tiny`` come with the package; ``cifar10-linf`` and its
+            relatives are files in DRQ_MODELS; ``robustbench:``, ``timm:``, ``torchvision:`` and ``hf:`` go before a library's own
+            name, ``file:`` before a file of weights, ``python:`` before ``package.module:factory``, ``denoised:`` before any name
+            of a CIFAR-10 model. Options may follow: ``file:weights.safetensors?arch=preact_resnet18&classes=10``,
+            ``digits?seed=1``.
         options: of its loader, such as ``download=True``: nothing is downloaded otherwise.
 
     >>> load("digits").card.classes

@@ -27,14 +27,15 @@ STORED: Mapping[str, Stored] = {
     stored.card.name: stored
     for stored in (
         _cifar10("wrn_28_2_swish", "cifar10-small", f"WideResNet-28-2, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255),
+        _cifar10("wrn_10_2_half", "cifar10-tiny", f"WideResNet-10-2, halved, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255),
+        _cifar10("wrn_10_2_half", "cifar10-tiny-seed1", "cifar10-tiny trained anew with another seed", "linf", 8 / 255),
         _cifar10("preact_resnet18", "cifar10-linf", f"PreActResNet-18, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255),
-        _cifar10("preact_resnet18", "cifar10-linf-seed1", "cifar10-linf trained anew with another seed", "linf", 8 / 255),
         _cifar10("preact_resnet18", "cifar10-l2", f"PreActResNet-18, {_ADVERSARIAL} l2 0.5", "l2", 0.5),
         _cifar10("preact_resnet18", "cifar10-augment", "PreActResNet-18, trained on CIFAR-10 with strong augmentation"),
         _cifar10("preact_resnet18", "cifar10-plain", "PreActResNet-18, plainly trained on CIFAR-10"),
     )
 }
-IN_THE_BOX = {"cifar10-small", "cifar10-denoiser"}
+IN_THE_BOX = {"cifar10-small", "cifar10-tiny", "cifar10-denoiser"}
 
 
 def place(name: str) -> Path:

@@ -56,12 +56,15 @@ class WideResNet(nn.Module):
         classes: number of logits.
         activation: "relu", or "silu" (Swish, as in Gowal et al. 2020).
         pad_end: where an image is halved, pad it below and to the right only, as TensorFlow's "same" does (Gowal et al. 2020).
+        stride: of the first convolution; 2 halves the image at once, which takes a quarter of the time.
     """
 
-    def __init__(self, depth: int, width: int, classes: int = 10, activation: str = "relu", pad_end: bool = False) -> None:
+    def __init__(
+        self, depth: int, width: int, classes: int = 10, activation: str = "relu", pad_end: bool = False, stride: int = 1
+    ) -> None:
         super().__init__()
         blocks, outputs = (depth - 4) // 6, [16 * width, 32 * width, 64 * width]
-        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
+        self.conv1 = nn.Conv2d(3, 16, 3, stride, 1, bias=False)
         self.block1 = Stage(blocks, 16, outputs[0], 1, activation, pad_end)
         self.block2 = Stage(blocks, outputs[0], outputs[1], 2, activation, pad_end)
         self.block3 = Stage(blocks, outputs[1], outputs[2], 2, activation, pad_end)
