@@ -6,6 +6,7 @@ import hashlib
 import logging
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +115,16 @@ def _made(wanted: Wanted, clean: Data | None, origin: Origin, *needed: str) -> D
     photographs = FROST.find(*PHOTOGRAPHS) if wanted.kind == "frost" else None
     ice = "" if wanted.kind != "frost" else f", its ice {'drawn' if photographs is None else 'from the published photographs'}"
     note = f"made on the fly from {clean.name}{ice}, not to the last bit as published: {absent} is missing"
-    logger.warning("%s is %s", wanted.asked.name, note)
+    _tell(wanted.asked.name, note)
     note = f"{note}; {clean.note}" if clean.note else note
     corruption = Corruption(wanted.kind, wanted.severity, photographs=photographs)
     return Data(wanted.asked.name, Made(clean.reader, corruption), clean.classes, note=note)
+
+
+@cache
+def _tell(name: str, note: str) -> None:
+    """Once: an evaluation opens the same data for every model."""
+    logger.warning("%s is %s", name, note)
 
 
 @dataclass(frozen=True, eq=False)
