@@ -1,10 +1,10 @@
 """The search for a better DRQ: what it sees under many settings is kept once, and rules of decision are tried on that.
 
-``python benchmarks/variants.py record cifar10-linf --first 0 --count 500 --out seen.npz`` keeps log-odds of all classes at the
+``python benchmarks/variants.py record cifar10-tiny --first 0 --count 25 --out seen.npz`` keeps log-odds of all classes at the
 input, at the explored and at the quantified points, for clean, corrupted, turned, moved and attacked images, behind several
-fronts; it takes a GPU. ``python benchmarks/variants.py try seen.npz --out results/paper/tried.json`` asks every rule,
-prints the best, and keeps all: what was tried, and what it gave. Rules are chosen on the images below 5000 and ``cifar10-linf``
-alone; ``drq reproduce improve`` reports on others.
+fronts: 4,500 passes of the model for each of them. ``python benchmarks/variants.py try seen.npz --out results/paper/tried.json``
+asks every rule, prints the best, and keeps all: what was tried, and what it gave. Rules are chosen on images below 5000; ``drq
+reproduce improve`` reports on others.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import relu
 
 import drq
 from drq import threats
 from drq.models import trained
+from drq.models.wide_resnet import WideResNet
 from drq.objectives import Model, Score
 from drq.search import Count, Look, State, scored, search, slope
 from drq.seeds import generator
@@ -124,7 +126,7 @@ LOOKS = {
 FEATURES = {
     "behind stage 3": (4, 0.05),
     "behind stage 2": (3, 0.05),
-}  # of PreActResNet, radius by the features' length
+}  # of a residual network, radius by the features' length
 POINTS, DOWN = 8, drq.Gradient(5, step=1)  # a walk that ends at the edge
 INSTEAD, LINEAR = "mean or quantile instead of the minimum", "first-order estimate from the gradient norm"
 NEARBY = {
@@ -139,6 +141,7 @@ AT_ONCE = 1024  # rows that go through the model together
 LEAST = -60000.0  # in place of -inf, where a class was not reached: half precision has it
 SHIFTS = [*KINDS, "rotation", "translation"]
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the log-odds at the input, beside those of a search
+LIKELIEST = (2, 3)  # classes at the input, and no others
 GAPS = (1.0, 2.0, 4.0)  # between the two best classes at the input
 
 
@@ -182,29 +185,35 @@ def seen(robust: drq.DRQ, x: Tensor) -> Seen:
 
 
 def in_features(model: Any, cut: int, share: float, x: Tensor) -> Seen:
-    """The same in the features behind so many stages of a PreActResNet, around which nothing is bounded."""
-    network = model.model
-    stages = [network.conv1, network.layer1, network.layer2, network.layer3, network.layer4]
-    trunk, tail = nn.Sequential(*stages[:cut]), Tail(nn.Sequential(*stages[cut:]), network).eval()
+    """The same in the features behind so many modules of a network, around which nothing is bounded."""
+    stages, head = parts(model.model)
     with torch.no_grad():
-        features = trunk((x - model.mean) / model.std)
+        features = nn.Sequential(*stages[:cut])((x - model.mean) / model.std)
     radius = share * features.flatten(1).norm(dim=1)
+    tail = nn.Sequential(*stages[cut:], head).eval()
     return seen(
         drq.DRQ(tail, "l2", radius, explore=drq.Gradient(5), quantify=drq.Gradient(5), bounds=None, prune="none"), features
     )
 
 
-class Tail(nn.Module):
-    """The last stages of a PreActResNet and its logits."""
+def parts(network: Any) -> tuple[list[nn.Module], nn.Module]:
+    """The first convolution and the stages of a residual network, and what makes logits of their features."""
+    wide = isinstance(network, WideResNet)
+    names = ("block1", "block2", "block3") if wide else ("layer1", "layer2", "layer3", "layer4")
+    norm, linear = (network.bn1, network.fc) if wide else (network.bn, network.linear)
+    return [network.conv1, *(getattr(network, name) for name in names)], Head(norm, network.activation if wide else relu, linear)
 
-    def __init__(self, stages: nn.Module, network: Any) -> None:
+
+class Head(nn.Module):
+    """The logits (N, C) of the last features."""
+
+    def __init__(self, norm: nn.Module, activation: Callable[[Tensor], Tensor], linear: nn.Module) -> None:
         super().__init__()
-        self.stages, self.network = stages, network
+        self.norm, self.activation, self.linear = norm, activation, linear
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits (N, C) of features."""
-        x = self.stages(x)
-        logits: Tensor = self.network.linear(self.network.bn(x).relu().mean((2, 3)))
+        """Normalised, activated, averaged, and summed up."""
+        logits: Tensor = self.linear(self.activation(self.norm(x)).mean((2, 3)))
         return logits
 
 
@@ -343,6 +352,10 @@ def rules(kept: Kept) -> Iterator[Rule]:
                 kept.cost(look),
             )
         yield Rule("scores normalised per class", look, normalised(quantified), kept.cost(look))
+        for most in LIKELIEST:
+            among = np.where(base >= np.sort(base, 2)[..., -most, None], quantified, 2 * LEAST)
+            cost = 1 + (kept.cost(look) - 1) * most / base.shape[2]
+            yield Rule("the likeliest classes alone", f"{look}, {most} classes", among, cost)
     yield from _explored(kept)
     yield from _together(kept)
 

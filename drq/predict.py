@@ -86,7 +86,7 @@ class Predictor:
         name: of the model, see :func:`drq.load_model`.
         norm, radius: of the region to explore; None takes what the training of the model suggests: twice its radius, else a
             radius calibrated for each picture.
-        classes: see :class:`drq.DRQ`.
+        classes: see :class:`drq.DRQ`; None for those of the preset.
         device: where to run.
         preset: settings of DRQ by name, see :data:`drq.presets.PRESETS`.
         keep_points: whether answers can be explained.
@@ -115,7 +115,8 @@ class Predictor:
         assert isinstance(card, Card)
         self.card, self.model = card, _moved(model, device)
         region = card.region(norm, radius, chosen.reach)
-        self.robust = DRQ(self.model, classes=classes, keep_points=keep_points, **region, **chosen.settings)
+        few = {} if classes is None else {"classes": classes}
+        self.robust = DRQ(self.model, keep_points=keep_points, **region, **{**chosen.settings, **few})
         self.device = device
 
     def __call__(self, path: str | Path) -> Prediction:

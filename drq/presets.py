@@ -40,9 +40,10 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             "attacks: DRQ explores no further than the training of the model reached", "improve-attacked", reach=1.0
         ),
         "shift": Preset(
-            "pictures of about 32 x 32 pixels, blurred, noisy or dull: contrast and detail are restored first; not for attacks",
+            "pictures of about 32 x 32 pixels, blurred, noisy or dull: contrast and detail are restored first, then the two "
+            "likeliest classes searched; not for attacks",
             "improve",
-            _ONE_STEP | {"front": Restoration()},
+            _ONE_STEP | {"front": Restoration(), "classes": 2},
         ),
     }
 )
@@ -58,7 +59,7 @@ def preset(name: str, model: object = None) -> dict[str, Any]:
     >>> preset("paper")
     {}
     >>> sorted(preset("shift"))
-    ['explore', 'front', 'quantify']
+    ['classes', 'explore', 'front', 'quantify']
     """
     chosen, card = named(name), getattr(model, "card", None)
     if model is None:

@@ -50,6 +50,7 @@ def test_a_preset_may_reach_less_far():
 def test_one_step_is_a_tenth_of_the_cost():
     fast, paper = (drq.DRQ(torch.nn.Identity(), "linf", 0.1, **drq.preset(name)).most_passes(10) for name in ("fast", "paper"))
     assert (fast, paper) == (41, 421)
+    assert drq.DRQ(torch.nn.Identity(), "linf", 0.1, **drq.preset("shift")).most_passes(10) == 9
 
 
 def test_a_preset_is_no_ones_to_change():
@@ -83,6 +84,8 @@ def test_pictures_are_answered_with_the_preset():
     assert (plain.robust.front, plain.robust.explore) == (None, drq.Gradient(20))
     settings = (shift.robust.front, shift.robust.explore, shift.robust.quantify, shift.robust.radius)
     assert settings == (drq.Restoration(), drq.Gradient(1), drq.Gradient(1), plain.robust.radius)
+    asked = [Predictor("cifar10-small", preset="shift", classes=classes).robust.classes for classes in (None, 5)]
+    assert (asked, plain.robust.classes) == ([2, 5], None)  # what is asked for goes before the preset
     assert Predictor("cifar10-small", preset="guarded").robust.radius == plain.robust.radius / 2
 
 

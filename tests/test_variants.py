@@ -10,6 +10,8 @@ import torch
 from classifiers import inputs, linear, network
 
 import drq
+from drq.models.preact_resnet import PreActResNet18
+from drq.models.wide_resnet import WideResNet
 from drq.search import State, search
 from drq.seeds import generator
 
@@ -82,6 +84,16 @@ def test_alpha_may_depend_on_the_sample(kept):
         chosen.add(best - second < 1)
         np.testing.assert_array_equal(rule.scores[place], (whole if best - second < 1 else half)[place])
     assert chosen == {True, False}
+
+
+def test_few_classes_are_asked_and_paid_for(kept):
+    seen, look = variants.Kept(kept), f"none: {variants.PAPER}"
+    rule = next(rule for rule in variants.rules(seen) if rule.title == f"{look}, 3 classes")
+    base, _, quantified = seen[look]
+    for place in np.ndindex(base.shape[:2]):
+        likeliest = np.argsort(base[place])[-3:]
+        assert rule.scores[place].argmax() == max(likeliest, key=lambda label: quantified[place][label])
+    assert rule.passes == pytest.approx(1 + 29 * 3 / CLASSES)
 
 
 def test_classes_that_were_not_reached_do_not_spoil_what_is_normal():
@@ -167,6 +179,20 @@ def test_several_starts_find_what_the_best_of_them_finds():
     torch.testing.assert_close(found.value, alone.amin(0))
     assert found.passes.tolist() == [9] * 5 == [method.passes] * 5
     assert (alone.argmin(0) > 0).any()
+
+
+@pytest.mark.parametrize("build", [PreActResNet18, lambda: WideResNet(10, 1, activation="silu", stride=2)])
+def test_the_parts_of_a_network_are_the_whole(build):
+    torch.manual_seed(0)
+    network = build().eval()
+    for module in network.modules():  # statistics that are not those of a new network
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+    x = torch.rand(2, 3, 32, 32)
+    stages, head = variants.parts(network)
+    torch.testing.assert_close(torch.nn.Sequential(*stages, head)(x), network(x))
+    assert len(stages) > max(cut for cut, _ in variants.FEATURES.values()) - 1
 
 
 class _Small(torch.nn.Module):
