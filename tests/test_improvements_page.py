@@ -57,7 +57,7 @@ def test_the_page_has_every_defence_and_a_verdict(tmp_path):
     keeping.keep(run(tmp_path / "run", rows, "improve"), tmp_path)
     text = improvements.page(tmp_path)
     assert len(re.findall(r"^\| cifar10-(linf|l2) \| ", text, re.MULTILINE)) == len(MODELS) * len(NAMES)
-    assert "on images 7 to 66;" in text
+    assert "On images from 7 on." in text
     shown = [line.split(" | ") for line in text.splitlines() if line.startswith("| cifar10-linf | ")]
     for line in shown:  # clean is in no mean over shifts
         part = rows.filter(
@@ -70,6 +70,35 @@ def test_the_page_has_every_defence_and_a_verdict(tmp_path):
     assert shown[2][7] == str(gained)  # of this model alone
     assert "- `DRQ shift` counts as better: its interval on `cifar10-linf` lies above 0" in text
     assert "- `standard` does not count as better than the paper's: on `cifar10-linf` its interval lies below 0." in text
+
+
+def test_models_of_two_experiments_stand_in_one_table(tmp_path):
+    rows = answers()
+    augment = rows.filter(pl.col("model") == MODELS[1]).with_columns(model=pl.lit("cifar10-augment"))
+    worse = augment.with_columns(prediction=pl.when(pl.col("defence") == "DRQ shift").then(-1).otherwise("prediction"))
+    for name, part in {"improve": rows, "improve-augment": worse.filter(pl.col("index") < 20)}.items():
+        keeping.keep(run(tmp_path / name, part, name), tmp_path)
+    text = improvements.page(tmp_path)
+    (line,) = [each for each in text.splitlines() if each.startswith("| cifar10-augment | DRQ shift | ")]
+    assert line.endswith("| 20 |")
+    assert line.split(" | ")[6] == "0.00"
+    assert "- `DRQ shift` does not count as better than the paper's: it gains nothing on `cifar10-augment`." in text
+
+
+def test_the_best_of_few_passes_is_named(tmp_path):
+    """By model; what costs more is not among them, nor what did not see every shift."""
+    cost = {"standard": 1, "DRQ": 287, "DRQ shift": 41}
+    rows = answers().with_columns(passes=pl.col("defence").cast(pl.String).replace_strict(cost))
+    keeping.keep(run(tmp_path / "run", rows, "improve"), tmp_path)
+    assert "the best around `cifar10-l2` is `standard`, with" in improvements.page(tmp_path)
+    cheaper = rows.with_columns(passes=pl.when(pl.col("passes") < 42).then(9).otherwise("passes"))
+    keeping.keep(run(tmp_path / "again", cheaper, "improve"), tmp_path)
+    text = improvements.page(tmp_path)
+    (line,) = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-l2 | DRQ shift | ")]
+    assert f"best around `cifar10-l2` is `DRQ shift`, with {line[6]} % over all shifts for 9 passes." in text
+    part = cheaper.filter((pl.col("defence") != "DRQ shift") | (pl.col("threat") != "rotation"))
+    keeping.keep(run(tmp_path / "part", part, "improve"), tmp_path)
+    assert "the best around `cifar10-l2` is `standard`, with" in improvements.page(tmp_path)
 
 
 def test_part_of_the_shifts_allows_no_verdict(tmp_path):
@@ -100,6 +129,8 @@ def test_what_was_tried_is_told_by_ideas(tmp_path):
     (tmp_path / "tried.json").write_text(json.dumps(about))
     text = improvements.page(tmp_path)
     assert "10 rules on 9 images from 0 on" in text
+    assert "- The best at 40 passes or less: a, a4, with 54 % over all shifts for 30 passes, 1 [-1, 3] over" in text
+    assert "best without a front" not in text
     assert [line.split(" | ")[1] for line in text.splitlines() if line.startswith(("| a |", "| b |"))] == [
         "a4",
         "a3",
@@ -108,6 +139,11 @@ def test_what_was_tried_is_told_by_ideas(tmp_path):
         "b3",
         "b2",
     ]
+    rules += [rule | {"idea": "c", "rule": "none: c", "shifts": 70, "passes": 41}]
+    (tmp_path / "tried.json").write_text(json.dumps(about | {"rules": rules}))
+    text = improvements.page(tmp_path)
+    assert "- The best at 40 passes or less: a, a4," in text
+    assert "- The best without a front: c, none: c, with 70 % over all shifts for 41 passes" in text
     (tmp_path / "tried.json").write_text("{}")
     with pytest.raises(InputError, match="must say what was tried"):
         improvements.page(tmp_path)
@@ -122,7 +158,7 @@ def test_attacks_on_presets_themselves_have_verdicts(name, tmp_path):
     assert "| cifar10-linf | DRQ linf | " in text
     assert " | survives | 200 | " in text
     assert f"Not run yet: `drq reproduce {name} " not in text
-    assert text.count("Not run yet: `drq reproduce improve") == 3
+    assert text.count("Not run yet: `drq reproduce improve") == 4
 
 
 def test_longer_training_stands_beside_what_it_would_replace(tmp_path):

@@ -64,13 +64,18 @@ def test_the_overview_has_every_place_and_cost(tmp_path):
 def test_the_summary_has_one_row_for_each_kind_of_defence():
     right = {"standard": 100, "DRQ linf": 120, "Hedge": 110, "TENT": 90}
     moved = pl.when(pl.col("threat") == "translation").then("label").otherwise("prediction")  # all of these are right
-    lines = peers.summary(answers(right).with_columns(prediction=moved), attacked(60, 80)).splitlines()
-    assert lines[0].startswith("| defence | clean | 15 corruptions | spatial | transferred attack | adaptive worst case |")
+    given = answers(right).with_columns(prediction=moved)
+    given = given.filter((pl.col("defence") != "TENT") | (pl.col("suite") != "transferred"))  # to which nothing was carried over
+    tiny = attacked(50, 70).with_columns(model=pl.lit("cifar10-tiny"))
+    lines = peers.summary(given, pl.concat([attacked(60, 80), tiny])).splitlines()
+    assert lines[0].startswith(
+        "| defence | clean | 15 corruptions | spatial | transferred attack | adaptive worst case | adaptive, "
+    )
     assert lines[2:] == [
-        "| standard | 50.00 | 50.00 | 75.00 | 50.00 | 40.00 | 1 |  |",
-        "| DRQ linf | 60.00 | 60.00 | 80.00 | 60.00 | 30.00 | 290 |  |",
-        "| Hedge | 55.00 | 55.00 | 77.50 | 55.00 | not attacked | 21 |  |",
-        "| TENT | 45.00 | 45.00 | 72.50 | 45.00 | not attacked | 21 | a batch, other weights |",
+        "| standard | 50.00 | 50.00 | 75.00 | 50.00 | 40.00 | 35.00 | 1 |  |",
+        "| DRQ linf | 60.00 | 60.00 | 80.00 | 60.00 | 30.00 | 25.00 | 290 |  |",
+        "| Hedge | 55.00 | 55.00 | 77.50 | 55.00 | at most 55.00 |  | 21 |  |",
+        "| TENT | 45.00 | 45.00 | 72.50 |  |  |  | 21 | a batch, other weights |",
     ]
 
 

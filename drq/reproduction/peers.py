@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PEERS, RED_TEAM = BEYOND["peers"], BEYOND["redteam"]
 OURS, ALONE, FIRST = "DRQ linf", "standard", "cifar10-linf"
+ATTACKED = "cifar10-tiny"  # around which every kind of defence is attacked
 CORRUPTED = "all corruptions"
 PLACES = {  # columns of the overview: a place in the records of peers
     "clean": {"data": "cifar10", "threat": "clean"},
@@ -80,7 +81,7 @@ better attack can lower them, and what survives quick attacks has to stand the f
 *Transferred* is the defended accuracy under APGD made for the model alone. *Times* is what an answer costs, over one pass."""
 EARLIER = """\
 The rows of exploration in noise are from an earlier chain of attacks, which was weaker: it followed shortened searches, and it
-left points at which a defence was wrong by a hair."""
+left points at which a defence was wrong by a hair. No gain survives it; a stronger attack on the defence leaves less."""
 OTHERS = "Other attacks on the defence itself, on the first images only, beside the red team on the same ones:"
 SELECTIVE = """\
 Whoever may abstain wants a score that knows when an answer is wrong. The area under the curve of risk against coverage is the
@@ -149,17 +150,18 @@ def _overview(peers: polars.DataFrame | None, team: polars.DataFrame | None) -> 
 
 def summary(peers: polars.DataFrame, team: polars.DataFrame | None) -> str:
     """One table that is read in a minute: a row for each kind of defence; rotated and moved images are one column."""
-    found, worst = accuracies(peers), _attacked_on(team, peers["model"][0])
-    head = ("defence", "clean", "15 corruptions", "spatial", "transferred attack", "adaptive worst case", "passes", "needs")
+    found, worst, elsewhere = accuracies(peers), *(_attacked_on(team, model) for model in (peers["model"][0], ATTACKED))
+    head = ("defence", "clean", "15 corruptions", "spatial", "transferred attack", "adaptive worst case")
     columns = (("clean",), ("corruptions",), ("rotated", "moved"), ("transferred attack",))
     rows = []
     for name in (each for each in SUMMARY if len(found.filter(defence=each))):
         values = dict(found.filter(defence=name).select("column", "accuracy").iter_rows())
-        means = [sum(values[each] for each in places) / len(places) for places in columns]
+        known = [[values[each] for each in places if each in values] for places in columns]
+        means = [number("accuracy", sum(each) / len(each)) if each else "" for each in known]
+        adaptively = _worst(worst, name) or (f"at most {means[-1]}" if means[-1] else "")  # whoever knows more does as much
         cost = float(found.filter(defence=name, column="clean")["passes"][0])
-        adaptively = _worst(worst, name) or "not attacked"
-        rows.append([name, *(number("accuracy", each) for each in means), adaptively, f"{cost:,.0f}", _needs(name)])
-    return table(head, rows)
+        rows.append([name, *means, adaptively, _worst(elsewhere, name), f"{cost:,.0f}", _needs(name)])
+    return table((*head, f"adaptive, `{ATTACKED}`", "passes", "needs"), rows)
 
 
 def _compared(peers: polars.DataFrame) -> Iterator[list[str]]:
