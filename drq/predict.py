@@ -114,9 +114,9 @@ class Predictor:
         require(seen, "model", "say what pictures it takes", f"{name}, which does not", remedy)
         assert isinstance(card, Card)
         self.card, self.model = card, _moved(model, device)
-        region = card.region(norm, radius, chosen.reach)
-        few = {} if classes is None else {"classes": classes}
-        self.robust = DRQ(self.model, keep_points=keep_points, **region, **{**chosen.settings, **few})
+        asked = {"norm": norm, "radius": radius, "classes": classes}
+        given = {name: value for name, value in asked.items() if value is not None}
+        self.robust = DRQ(self.model, keep_points=keep_points, **chosen.around(card, given))
         self.device = device
 
     def __call__(self, path: str | Path) -> Prediction:

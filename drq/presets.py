@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from drq.errors import nearest, require
 from drq.gradient import Gradient
 from drq.restoration import Restoration
 
+REGION = {"norm", "radius"}
 PAPER_REACH = 2.0  # the radius of exploration, as a multiple of that of the training
+
+
+class Trained(Protocol):
+    """What a model says about its training."""
+
+    def region(self, norm: str | None, radius: object, reach: float) -> dict[str, Any]:
+        """The norm and the radius that follow from it."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,16 @@ class Preset:
     settings: Mapping[str, Any] = field(default_factory=dict)
     reach: float = PAPER_REACH
 
+    def changed(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings with those that are given in their place; either of norm and radius takes the place of both."""
+        away = REGION if REGION & given.keys() else set()
+        return {name: value for name, value in self.settings.items() if name not in away} | dict(given)
+
+    def around(self, card: Trained, given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """All arguments for a model with this card; what is not given is the preset's, else that of its training."""
+        settings = self.changed(given)
+        return settings | card.region(settings.get("norm"), settings.get("radius"), self.reach)
+
 
 _ONE_STEP = {"explore": Gradient(steps=1), "quantify": Gradient(steps=1)}
 PRESETS: Mapping[str, Preset] = MappingProxyType(
@@ -40,10 +58,10 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             "attacks: DRQ explores no further than the training of the model reached", "improve-attacked", reach=1.0
         ),
         "shift": Preset(
-            "pictures of about 32 x 32 pixels, blurred, noisy or dull: contrast and detail are restored first, then the two "
-            "likeliest classes searched; not for attacks",
+            "pictures of about 32 x 32 pixels, blurred, noisy or dull: contrast and detail are restored, then the two likeliest "
+            "classes searched, not far, in nine passes; not for attacks",
             "improve",
-            _ONE_STEP | {"front": Restoration(), "classes": 2},
+            _ONE_STEP | {"front": Restoration(), "classes": 2, "norm": "linf", "radius": 2 / 255},
         ),
     }
 )
@@ -59,7 +77,7 @@ def preset(name: str, model: object = None) -> dict[str, Any]:
     >>> preset("paper")
     {}
     >>> sorted(preset("shift"))
-    ['classes', 'explore', 'front', 'quantify']
+    ['classes', 'explore', 'front', 'norm', 'quantify', 'radius']
     """
     chosen, card = named(name), getattr(model, "card", None)
     if model is None:
@@ -69,7 +87,7 @@ def preset(name: str, model: object = None) -> dict[str, Any]:
     known = getattr(card, "norm", None) is not None
     require(known, "model", "have a card that says how it was trained", type(model).__name__, "leave it out, and give a radius")
     assert card is not None
-    return {**chosen.settings, **card.region(reach=chosen.reach)}
+    return chosen.around(card)
 
 
 def named(name: str) -> Preset:

@@ -101,6 +101,18 @@ def test_the_best_of_few_passes_is_named(tmp_path):
     assert "the best around `cifar10-l2` is `standard`, with" in improvements.page(tmp_path)
 
 
+def test_settings_behind_the_front_are_compared_with_it(tmp_path):
+    names = {"DRQ": "restored", "DRQ shift": "DRQ at 4/255"}
+    rows = answers().with_columns(pl.col("defence").cast(pl.String).replace(names))
+    keeping.keep(run(tmp_path / "run", rows, "improve-shift"), tmp_path)
+    text = improvements.page(tmp_path)
+    gained = improvements.gain(improvements.shifted(rows).filter(model=MODELS[0]), "DRQ at 4/255", "restored")
+    (line,) = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-linf | DRQ at 4/255 | ")]
+    assert line[7] == str(gained)
+    assert gained.low > 0
+    assert "counts as better" not in text  # they are chosen here, not reported
+
+
 def test_part_of_the_shifts_allows_no_verdict(tmp_path):
     keeping.keep(run(tmp_path / "run", answers().filter(pl.col("data") == "cifar10"), "improve"), tmp_path)
     assert "counts as better" not in improvements.page(tmp_path)
@@ -158,7 +170,7 @@ def test_attacks_on_presets_themselves_have_verdicts(name, tmp_path):
     assert "| cifar10-linf | DRQ linf | " in text
     assert " | survives | 200 | " in text
     assert f"Not run yet: `drq reproduce {name} " not in text
-    assert text.count("Not run yet: `drq reproduce improve") == 4
+    assert text.count("Not run yet: `drq reproduce improve") == 5
 
 
 def test_longer_training_stands_beside_what_it_would_replace(tmp_path):

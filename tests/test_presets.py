@@ -50,7 +50,7 @@ def test_a_preset_may_reach_less_far():
 def test_one_step_is_a_tenth_of_the_cost():
     fast, paper = (drq.DRQ(torch.nn.Identity(), "linf", 0.1, **drq.preset(name)).most_passes(10) for name in ("fast", "paper"))
     assert (fast, paper) == (41, 421)
-    assert drq.DRQ(torch.nn.Identity(), "linf", 0.1, **drq.preset("shift")).most_passes(10) == 9
+    assert drq.DRQ(torch.nn.Identity(), **drq.preset("shift")).most_passes(10) == 9
 
 
 def test_a_preset_is_no_ones_to_change():
@@ -65,6 +65,8 @@ def test_specs_take_presets_and_change_them():
     robust = reading.defence("mine", table, "defences.mine").around(torch.nn.Identity().eval())
     assert (robust.explore, robust.quantify, robust.front) == (drq.Gradient(3), drq.Gradient(1), drq.Restoration())
     assert robust.radius == 8 / 255
+    usual = reading.defence("mine", {"preset": "shift", "defence": "drq"}, "defences.mine").around(torch.nn.Identity().eval())
+    assert (usual.norm, usual.radius) == (drq.Linf(), 2 / 255)
     words = ["defences.mine: preset must have a name that exists, got 'fats'", "did you mean fast"]
     refused(reading.defence, "mine", {"norm": "linf", "preset": "fats"}, "defences.mine", words=words)
     refused(reading.defence, "mine", {"norm": "linf", "fornt": "x"}, "defences.mine", words=["did you mean front"])
@@ -83,10 +85,24 @@ def test_pictures_are_answered_with_the_preset():
     plain, shift = (Predictor("cifar10-small", preset=name) for name in ("paper", "shift"))
     assert (plain.robust.front, plain.robust.explore) == (None, drq.Gradient(20))
     settings = (shift.robust.front, shift.robust.explore, shift.robust.quantify, shift.robust.radius)
-    assert settings == (drq.Restoration(), drq.Gradient(1), drq.Gradient(1), plain.robust.radius)
+    assert settings == (drq.Restoration(), drq.Gradient(1), drq.Gradient(1), 2 / 255)
     asked = [Predictor("cifar10-small", preset="shift", classes=classes).robust.classes for classes in (None, 5)]
     assert (asked, plain.robust.classes) == ([2, 5], None)  # what is asked for goes before the preset
     assert Predictor("cifar10-small", preset="guarded").robust.radius == plain.robust.radius / 2
+
+
+def test_a_norm_or_a_radius_takes_the_place_of_both():
+    """Of a preset: a radius means nothing in another norm."""
+    for given, found in (({"norm": "l2"}, ("l2", None)), ({"radius": 0.1}, (None, 0.1)), ({}, ("linf", 2 / 255))):
+        settings = drq.presets.PRESETS["shift"].changed(given)
+        assert (settings.get("norm"), settings.get("radius")) == found
+        assert settings["classes"] == 2
+    trained = drq.load_model("cifar10-small").card  # in linf at 8/255
+    cases = ({}, 2 / 255), ({"radius": 0.1}, 0.1), ({"norm": "linf"}, 16 / 255)
+    for given, radius in cases:
+        region = drq.presets.PRESETS["shift"].around(trained, given)
+        assert (region["norm"], region["radius"]) == ("linf", radius)
+    assert "radius" not in drq.presets.PRESETS["shift"].around(trained, {"norm": "l2"})  # calibrated
 
 
 def test_the_standard_answer_is_that_of_the_model_alone():

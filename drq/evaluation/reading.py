@@ -176,7 +176,7 @@ def defence(name: str, given: Any, where: str) -> Defence:
         return called(Standard, _settings(table, _known(Standard), where), where)
     if kind == "drq":
         chosen = called(named, {"name": table.pop("preset", "paper")}, where)
-        settings = dict(chosen.settings) | _drq_settings(table, where)
+        settings = chosen.changed(_drq_settings(table, where))
         follows = chosen.reach == PAPER_REACH or not {"norm", "radius"} & settings.keys()
         require(follows, where, "leave norm and radius to this preset", "one of them", "leave out the preset, or them")
         return called(Quantified, {"settings": settings, "reach": chosen.reach}, where)

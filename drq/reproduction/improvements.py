@@ -23,11 +23,12 @@ from drq.statistics import Z
 if TYPE_CHECKING:
     import polars
 
-IMPROVE, AUGMENT, SEARCH, ATTACKED, DIGITS = BEYOND["improve"]
+IMPROVE, AUGMENT, SHIFT, SEARCH, ATTACKED, DIGITS = BEYOND["improve"]
 TRIED = "tried.json"
-PAPER, GUARDED, CHOSEN_ON = "DRQ", "DRQ guarded", "cifar10-linf"
+PAPER, GUARDED, RESTORED, CHOSEN_ON = "DRQ", "DRQ guarded", "restored", "cifar10-linf"
 SHIFTS = 17  # fifteen corruptions, a rotation, a translation
 COLUMNS = {"clean": "clean", "corruptions": "corrupted", "rotated": "rotation", "moved": "translation"}
+HEADINGS = ("model", "defence", *COLUMNS, "all shifts", "gain", "passes", "images")
 IDEAS = 3  # rules that are shown of each idea
 FEW = 40  # passes
 
@@ -35,10 +36,10 @@ HEAD = """\
 # Presets
 
 `drq.DRQ(model, **drq.preset("fast"))` has settings by name; `drq predict --preset fast` and `preset = "fast"` in a spec take
-the same; `drq.preset("guarded", model)` also takes norm and radius from the card of a model. The paper's are the default. Others
-are chosen on the CIFAR-10 test images below 5000, around `cifar10-linf` and `cifar10-tiny`, by `python benchmarks/variants.py`,
-and on digits, by `drq reproduce improve-search`; this page reports on later images and on other models. `make ledger` makes it
-from records.
+the same; `drq.preset("guarded", model)` also takes norm and radius from the card of a model, `shift` has its own. The paper's are
+the default. Others are chosen on the CIFAR-10 test images below 5000, around `cifar10-linf` and `cifar10-tiny`, by `python
+benchmarks/variants.py` and `drq reproduce improve-shift`, and on digits, by `drq reproduce improve-search`; this page reports on
+later images and on other models. `make ledger` makes it from records.
 """
 HELD_OUT = """\
 On images from {first} on. Accuracies in percent; *all shifts* is the mean over the fifteen corruptions at severity 5, one random
@@ -52,6 +53,9 @@ WIDELY = """\
 shifts. *Gain* is over the paper's DRQ. The best of so many is partly chance, which is why it is measured anew above."""
 BEST = "The best {where}: {idea}, {rule}, with {shifts} % over all shifts for {passes} passes, {gain} over the paper's DRQ."
 BEST_HELD = "At {few} passes or less, the best around `{model}` is `{name}`, with {shifts} % over all shifts for {passes} passes."
+BEHIND = """\
+Behind the front of `shift`, on images {first} to {last}: with two classes and one step of each search, unless more is said.
+*Gain* is over the front alone."""
 SMALL = """\
 At full strength, on images {first} to {last}; the radius was chosen on earlier ones, around `digits`. The other models have
 another seed, or were trained for longer."""
@@ -79,11 +83,11 @@ class Gain(NamedTuple):
 
 def page(folder: Path) -> str:
     """The whole page."""
-    record, augment, search, attacked, digits = (kept(folder, name) for name in BEYOND["improve"])
+    record, augment, shift, search, attacked, digits = (kept(folder, name) for name in BEYOND["improve"])
     presets = [[f"`{name}`", each.summary, f"`drq reproduce {each.experiment}`"] for name, each in PRESETS.items()]
     parts = [HEAD, table(("preset", "for", "rests on"), presets), "## Where they were not chosen"]
     parts += [*_held_out(together((record, augment))), made(IMPROVE, record), made(AUGMENT, augment)]
-    parts += ["## What was tried", *_tried(folder / TRIED)]
+    parts += ["## What was tried", *_tried(folder / TRIED), *_behind(shift), made(SHIFT, shift)]
     parts += ["## Attacked themselves", *verdicts(_rows(attacked)), made(ATTACKED, attacked)]
     parts += ["## The same on digits, without a GPU", *_small(digits), made(DIGITS, digits)]
     parts += ["## Settings that were attacked", SETTINGS, *verdicts(_rows(search)), made(SEARCH, search)]
@@ -141,7 +145,7 @@ def _held_out(rows: polars.DataFrame | None) -> Iterator[str]:
         return
     yield HELD_OUT.format(first=rows["index"].min())
     found = [*_answered(shifted(rows))]
-    yield table(("model", "defence", *COLUMNS, "all shifts", "gain", "passes", "images"), (each.line for each in found))
+    yield table(HEADINGS, (each.line for each in found))
     gains, cheap = dict[str, dict[str, Gain]](), dict[str, list[Answered]]()
     for each in (one for one in found if one.whole):
         if each.gain is not None:
@@ -151,6 +155,13 @@ def _held_out(rows: polars.DataFrame | None) -> Iterator[str]:
     best = [max(each, key=lambda one: one.shifts) for each in cheap.values()]
     told = [verdict(name, each) for name, each in gains.items()] + [each.told for each in best]
     yield "\n".join(f"- {each}" for each in told)
+
+
+def _behind(record: Record | None) -> Iterator[str]:
+    """What goes behind the front."""
+    if record is not None:
+        yield BEHIND.format(first=record.rows["index"].min(), last=record.rows["index"].max())
+        yield table(HEADINGS, (each.line for each in _answered(shifted(record.rows), RESTORED)))
 
 
 class Answered(NamedTuple):
@@ -179,14 +190,15 @@ class Answered(NamedTuple):
         return BEST_HELD.format(few=FEW, model=self.model, name=self.defence, **values)
 
 
-def _answered(rows: polars.DataFrame) -> Iterator[Answered]:
+def _answered(rows: polars.DataFrame, reference: str = PAPER) -> Iterator[Answered]:
+    """A row for each model and defence, with gains over the reference."""
     pl = require_polars()
     right = 100 * (pl.col("prediction") == pl.col("label")).mean()
     for (model, name), part in rows.group_by("model", "defence", maintain_order=True):
         places = part.group_by("data", "threat", "shift", maintain_order=True).agg(right=right)
         known = {str(shift): _mean(group) for (shift,), group in places.group_by("shift")}
         every = places.filter(pl.col("shift") != "clean")
-        found = None if name == PAPER else gain(rows.filter(model=model), str(name))
+        found = None if name == reference else gain(rows.filter(model=model), str(name), reference)
         passes = float(part.select(pl.col("passes").mean()).item())
         shown = (known, _mean(every), len(every) == SHIFTS, found, passes, part["index"].n_unique())
         yield Answered(str(model), str(name), *shown)

@@ -80,8 +80,9 @@ A gain *survives* where the whole interval of the defended minus the static wors
 better attack can lower them, and what survives quick attacks has to stand the full strength next (`drq redteam --strength full`).
 *Transferred* is the defended accuracy under APGD made for the model alone. *Times* is what an answer costs, over one pass."""
 EARLIER = """\
-The rows of exploration in noise are from an earlier chain of attacks, which was weaker: it followed shortened searches, and it
-left points at which a defence was wrong by a hair. No gain survives it; a stronger attack on the defence leaves less."""
+The rows of exploration in noise on 250 images are from an earlier chain of attacks, which was weaker: it followed shortened
+searches, and it left points at which a defence was wrong by a hair. No gain survives it; a stronger attack on the defence leaves
+less."""
 OTHERS = "Other attacks on the defence itself, on the first images only, beside the red team on the same ones:"
 SELECTIVE = """\
 Whoever may abstain wants a score that knows when an answer is wrong. The area under the curve of risk against coverage is the
