@@ -18,7 +18,7 @@ MODELS = ("digits", *STORED)
 
 def main() -> None:
     parser = arguments(__doc__, images=10_000)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of models; all of them when none is given")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*MODELS, []], help="of models; all when none is given")
     given = parser.parse_args()
     before = given.out / "accuracy.json"
     rows = {row["model"]: row for row in json.loads(before.read_text())["accuracy"]} if given.names and before.exists() else {}

@@ -104,14 +104,15 @@ def columns() -> str:
 
 
 def red_team() -> str:
-    """Static beside defended, in the worst case; of peers only those whose gains are known to vanish."""
+    """Static beside defended, in the worst case, on CIFAR-10; of peers only those whose gains are known to vanish."""
     from drq.reproduction import peers
     from drq.reproduction.keeping import kept
 
     team = peers.together(kept(ROOT / "results" / "paper", name) for name in peers.RED_TEAM)
     if team is None:
         return "Not measured yet: `drq reproduce redteam`."
-    return peers.verdict_table(team.filter(team["defence"].str.contains("^DRQ|^standard$|^Anti-Adversary$|^Hedge$")))
+    shown = team["defence"].str.contains("^DRQ|^standard$|^Anti-Adversary$|^Hedge$") & (team["data"] == "cifar10")
+    return peers.verdict_table(team.filter(shown))
 
 
 def defences() -> str:

@@ -1,6 +1,6 @@
 """The search for a better DRQ: what it sees under many settings is kept once, and rules of decision are tried on that.
 
-``python benchmarks/variants.py record cifar10-tiny --first 0 --count 25 --out seen.npz`` keeps log-odds of all classes at the
+``python benchmarks/variants.py record cifar10-tiny --first 0 --count 40 --out seen.npz`` keeps log-odds of all classes at the
 input, at the explored and at the quantified points, for clean, corrupted, turned, moved and attacked images, behind several
 fronts: 4,500 passes of the model for each of them. ``python benchmarks/variants.py try seen.npz --out results/paper/tried.json``
 asks every rule, prints the best, and keeps all: what was tried, and what it gave. Rules are chosen on images below 5000; ``drq
@@ -352,10 +352,10 @@ def rules(kept: Kept) -> Iterator[Rule]:
                 kept.cost(look),
             )
         yield Rule("scores normalised per class", look, normalised(quantified), kept.cost(look))
-        for most in LIKELIEST:
+        for most in LIKELIEST if title in LOOKS else ():
             among = np.where(base >= np.sort(base, 2)[..., -most, None], quantified, 2 * LEAST)
-            cost = 1 + (kept.cost(look) - 1) * most / base.shape[2]
-            yield Rule("the likeliest classes alone", f"{look}, {most} classes", among, cost)
+            cost = 1 + most * (LOOKS[title].explore.passes + LOOKS[title].quantify.passes)  # were all of them reached
+            yield Rule("the likeliest classes alone", f"{look}, {most} classes", among, min(cost, kept.cost(look)))
     yield from _explored(kept)
     yield from _together(kept)
 

@@ -84,8 +84,8 @@ class Predictor:
 
     Args:
         name: of the model, see :func:`drq.load_model`.
-        norm, radius: of the region to explore; None takes what the training of the model suggests: twice its radius, else a
-            radius calibrated for each picture.
+        norm, radius: of the region to explore; None takes those of the preset, else what the training of the model suggests:
+            twice its radius, else a radius calibrated for each picture.
         classes: see :class:`drq.DRQ`; None for those of the preset.
         device: where to run.
         preset: settings of DRQ by name, see :data:`drq.presets.PRESETS`.

@@ -11,7 +11,6 @@ from drq.errors import nearest, require
 from drq.gradient import Gradient
 from drq.restoration import Restoration
 
-REGION = {"norm", "radius"}
 PAPER_REACH = 2.0  # the radius of exploration, as a multiple of that of the training
 
 
@@ -39,9 +38,11 @@ class Preset:
     reach: float = PAPER_REACH
 
     def changed(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings with those that are given in their place; either of norm and radius takes the place of both."""
-        away = REGION if REGION & given.keys() else set()
-        return {name: value for name, value in self.settings.items() if name not in away} | dict(given)
+        """The settings with those that are given in their place; in another norm their radius means nothing."""
+        kept = dict(self.settings)
+        if given.get("norm", kept.get("norm")) != kept.get("norm"):
+            kept.pop("radius", None)
+        return kept | dict(given)
 
     def around(self, card: Trained, given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """All arguments for a model with this card; what is not given is the preset's, else that of its training."""
@@ -71,8 +72,8 @@ def preset(name: str, model: object = None) -> dict[str, Any]:
     """The arguments of :class:`drq.DRQ` that a preset stands for: ``drq.DRQ(model, "linf", 16 / 255, **drq.preset("fast"))``.
 
     Args:
-        name: one of :data:`PRESETS`.
-        model: with a card that says how it was trained: then norm and radius are among the arguments.
+        name: one of :data:`PRESETS`. ``shift`` has a norm and a radius: ``preset("shift") | {"radius": 0.01}`` has another.
+        model: with a card that says how it was trained: then norm and radius are among the arguments of every preset.
 
     >>> preset("paper")
     {}
@@ -83,6 +84,8 @@ def preset(name: str, model: object = None) -> dict[str, Any]:
     if model is None:
         remedy = f"drq.preset({name!r}, model), or a DRQ with {chosen.reach:g} times the radius of its training"
         require(chosen.reach == PAPER_REACH, "model", f"be given for {name}, which follows its training", "none", remedy)
+        return dict(chosen.settings)
+    if {"norm", "radius"} <= chosen.settings.keys():
         return dict(chosen.settings)
     known = getattr(card, "norm", None) is not None
     require(known, "model", "have a card that says how it was trained", type(model).__name__, "leave it out, and give a radius")

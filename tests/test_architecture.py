@@ -150,6 +150,7 @@ LAYERS = [
     "reproduction.cells",
     "reproduction.pages",
     "reproduction.peers",
+    "reproduction.held_out",
     "reproduction.improvements",
     "reproduction.ledger",
     "reproduction.__main__",

@@ -112,6 +112,8 @@ def test_peers_at_most_as_dear_are_compared_with_ours_place_by_place(tmp_path):
     assert standard.startswith("| standard |  | clean -10.00 [-1")
     assert standard.count("-10.00 [") == len(peers.PLACES)
     assert tent == "| TENT |  |  | 21 | a batch, other weights |"  # half a point is noise
+    fewer = given.filter((pl.col("defence") != "TENT") | (pl.col("suite") != "transferred"))
+    assert "| TENT |  | not measured: transferred attack | 21 |" in page(tmp_path / "fewer", peers=fewer)
     dear = given.with_columns(passes=pl.when(pl.col("defence") == "Hedge").then(421).otherwise("passes"))
     assert page(tmp_path / "dear", peers=dear).count("| Hedge |") == 1
 

@@ -91,18 +91,22 @@ def test_pictures_are_answered_with_the_preset():
     assert Predictor("cifar10-small", preset="guarded").robust.radius == plain.robust.radius / 2
 
 
-def test_a_norm_or_a_radius_takes_the_place_of_both():
-    """Of a preset: a radius means nothing in another norm."""
-    for given, found in (({"norm": "l2"}, ("l2", None)), ({"radius": 0.1}, (None, 0.1)), ({}, ("linf", 2 / 255))):
-        settings = drq.presets.PRESETS["shift"].changed(given)
-        assert (settings.get("norm"), settings.get("radius")) == found
-        assert settings["classes"] == 2
-    trained = drq.load_model("cifar10-small").card  # in linf at 8/255
-    cases = ({}, 2 / 255), ({"radius": 0.1}, 0.1), ({"norm": "linf"}, 16 / 255)
-    for given, radius in cases:
-        region = drq.presets.PRESETS["shift"].around(trained, given)
-        assert (region["norm"], region["radius"]) == ("linf", radius)
-    assert "radius" not in drq.presets.PRESETS["shift"].around(trained, {"norm": "l2"})  # calibrated
+def test_a_radius_belongs_to_a_norm():
+    """One that is given to the preset's norm, the preset's to no other norm."""
+    shift = drq.presets.PRESETS["shift"]
+    cases = (
+        ({}, ("linf", 2 / 255)),
+        ({"radius": 0.1}, ("linf", 0.1)),
+        ({"norm": "linf"}, ("linf", 2 / 255)),
+        ({"norm": "l2", "radius": 0.5}, ("l2", 0.5)),
+        ({"norm": "l2"}, ("l2", None)),  # calibrated
+    )
+    for card in (drq.load_model("cifar10-small").card, drq.models.classifier.Card("mine")):  # linf at 8/255; no adversary
+        for given, found in cases:
+            around = shift.around(card, given)
+            assert (around["norm"], around.get("radius")) == found
+            assert around["classes"] == 2
+    assert drq.preset("shift", torch.nn.Identity()) == drq.preset("shift")  # which follows no training
 
 
 def test_the_standard_answer_is_that_of_the_model_alone():

@@ -8,7 +8,9 @@ import polars
 import pytest
 
 import drq
+from drq.evaluation.sources import as_spec
 from drq.reproduction import peers
+from drq.reproduction.catalogue import BEYOND
 from drq.reproduction.keeping import kept
 
 ROOT = Path(__file__).parent.parent
@@ -55,9 +57,16 @@ def test_the_red_team_takes_gains_away(defence: str, most: float) -> None:
     assert transferred >= row["reference_accuracy"] + 2.5  # what an evaluation reports that attacks the model alone
 
 
+@pytest.mark.parametrize("name", [each for names in BEYOND.values() for each in names])
+def test_records_are_of_the_specs_that_lie_beside_them(name: str) -> None:
+    record = kept(ROOT / "results" / "paper", name)
+    assert record is None or record.about["spec_hash"] == as_spec(name).hash
+
+
 def test_no_gain_survives_the_red_team() -> None:
-    """README and limits say so."""
-    found = peers.adaptive(attacked().filter(polars.col("threat").str.starts_with("red team")))
+    """On CIFAR-10: README and limits say so."""
+    pictures, team = polars.col("data") == "cifar10", polars.col("threat").str.starts_with("red team")
+    found = peers.adaptive(attacked().filter(pictures, team))
     assert {*found["model"]} == {f"cifar10-{each}" for each in ("linf", "small", "l2", "augment", "tiny")}
     assert not found["survives"].any()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from drq.statistics import Z, binomial_below, paired, score_test, sign_test, tango, wilson
+from drq.statistics import Z, binomial_below, paired, score_test, sign_test, student, tango, wilson
 
 COUNTS = [(0, 1), (1, 1), (0, 10), (3, 10), (10, 10), (834, 1000), (1, 10_000), (999_999, 1_000_000)]
 
@@ -15,6 +15,11 @@ COUNTS = [(0, 1), (1, 1), (0, 10), (3, 10), (10, 10), (834, 1000), (1, 10_000), 
 def test_wilson_is_that_of_scipy(correct, total):
     truth = stats.binomtest(correct, total).proportion_ci(method="wilson")
     assert wilson(correct, total) == pytest.approx((100 * truth.low, 100 * truth.high), abs=1e-9)
+
+
+@pytest.mark.parametrize("freedom", [4, 9, 29, 119, 100_000])
+def test_student_is_that_of_scipy(freedom):
+    assert student(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=0.01 if freedom < 9 else 5e-4)
 
 
 def test_wilson_takes_whole_tables():

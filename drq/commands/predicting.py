@@ -35,9 +35,9 @@ def predict(
     model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.", autocompletion=offered(MODELS))] = "cifar10-small",
     norm: Annotated[
         str | None,
-        typer.Option(help="linf, l2 or l1; by default that of the model's training, else l2.", autocompletion=offered(NORMS)),
+        typer.Option(help="linf, l2 or l1; by default the preset's, else the model's, else l2.", autocompletion=offered(NORMS)),
     ] = None,
-    radius: Annotated[float | None, typer.Option(help="Twice that of the training, else calibrated.")] = None,
+    radius: Annotated[float | None, typer.Option(help="The preset's, else twice the training's, else calibrated.")] = None,
     classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest: not safe under attack.")] = None,
     preset: Annotated[str, typer.Option(help="paper, fast, guarded or shift.", autocompletion=offered(PRESETS))] = "paper",
     abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,

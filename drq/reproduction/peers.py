@@ -173,8 +173,9 @@ def _compared(peers: polars.DataFrame) -> Iterator[list[str]]:
         dearest = float(part["passes"].max())  # type: ignore[arg-type]
         if dearest <= MOST:
             found = (part.filter(end).iter_rows(named=True) for end in ends)
-            places = ("; ".join(f"{row['column']} {_difference(row)}" for row in rows) for rows in found)
-            yield [name, *places, f"{dearest:,.0f}", _needs(name)]
+            better, worse = ([f"{row['column']} {_difference(row)}" for row in rows] for rows in found)
+            unknown = [f"not measured: {column}" for column in PLACES if column not in part["column"]]
+            yield [name, "; ".join(better), "; ".join(worse + unknown), f"{dearest:,.0f}", _needs(name)]
 
 
 def _attacked_on(team: polars.DataFrame | None, model: str) -> polars.DataFrame | None:
