@@ -125,7 +125,9 @@ def fill(model: nn.Module, weights: Weights, rename: Callable[[str], str] = str)
     for name, tensor in given.items():
         _fits(weights.path, name, expected[name].shape, tensor.shape)
     given |= {name: torch.tensor(0) for name in counters - given.keys()}
-    model.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in given.items()}, assign=True)
+    # Copied, since products of matrices depend in their last bits on where in memory these begin: a file may lie anywhere.
+    copies = {name: tensor.to(expected[name].dtype, copy=True) for name, tensor in given.items()}
+    model.load_state_dict(copies, assign=True)
 
 
 def _bare(name: str, expected: Mapping[str, Any]) -> str:
