@@ -184,6 +184,12 @@ def test_what_was_tried_is_told_by_ideas(tmp_path):
         improvements.page(tmp_path)
 
 
+@pytest.mark.parametrize(("defended", "gone"), [(100, False), (60, True)])
+def test_what_does_not_survive_is_said_in_words(defended, gone, tmp_path):
+    keeping.keep(run(tmp_path / "run", attacked(defended, 60), "improve-attacked"), tmp_path)
+    assert ("No gain survives here" in improvements.page(tmp_path)) == gone
+
+
 @pytest.mark.parametrize("name", ["improve-attacked", "improve-search", "improve-digits"])
 def test_attacks_on_presets_themselves_have_verdicts(name, tmp_path):
     rows = attacked(100, 60)

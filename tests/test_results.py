@@ -83,6 +83,14 @@ def test_presets_withstand_on_digits_what_is_said_of_them() -> None:
     assert (rows.filter(defence="DRQ fast")["difference_high"] < 0).all()
 
 
+def test_no_preset_withstands_more_on_pictures() -> None:
+    """Limits and the presets themselves say so: what survives on digits does not on CIFAR-10."""
+    rows = peers.adaptive(kept(ROOT / "results" / "paper", "improve-attacked").rows)
+    assert {*rows["model"]} == {"cifar10-tiny", "cifar10-tiny-seed1"}
+    assert {"DRQ", "DRQ guarded"} == {*rows["defence"]}
+    assert not rows["survives"].any()
+
+
 def test_cheaper_methods_do_what_is_said_of_them() -> None:
     """README and limits say so."""
     rows = peers.together(kept(ROOT / "results" / "paper", name) for name in peers.PEERS)

@@ -42,6 +42,7 @@ WIDELY = """\
 shifts. What stands before a colon is done to the image first: *mirrored* is restored and mirrored. *Gain* is over the paper's
 DRQ. The best of so many is partly chance, which is why it is measured anew above."""
 BEST = "The best {where}: {idea}, {rule}, with {shifts} % over all shifts for {passes} passes, {gain} over the paper's DRQ."
+GONE = "No gain survives here: what `guarded` keeps on digits, below, does not carry over to these pictures."
 SMALL = """\
 At full strength, on images {first} to {last}; the radius was chosen on earlier ones, around `digits`. The other models have
 another seed, or were trained for longer."""
@@ -64,10 +65,18 @@ def page(folder: Path) -> str:
     held_out = together((record, augment))
     parts += [*([] if held_out is None else report(held_out)), made(IMPROVE, record), made(AUGMENT, augment)]
     parts += ["## What was tried", *_tried(folder / TRIED), *([] if shift is None else behind(shift.rows)), made(SHIFT, shift)]
-    parts += ["## Attacked themselves", *verdicts(_rows(attacked)), made(ATTACKED, attacked)]
+    parts += ["## Attacked themselves", *_attacked(attacked), made(ATTACKED, attacked)]
     parts += ["## The same on digits, without a GPU", *_small(digits), made(DIGITS, digits)]
     parts += ["## Settings that were attacked", SETTINGS, *verdicts(_rows(search)), made(SEARCH, search)]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _attacked(record: Record | None) -> Iterator[str]:
+    """What survives where it was not chosen."""
+    if record is not None:
+        yield from verdicts(record.rows)
+        if not adaptive(record.rows)["survives"].any():
+            yield GONE
 
 
 def _small(record: Record | None) -> Iterator[str]:
