@@ -104,6 +104,11 @@ def test_cheaper_methods_do_what_is_said_of_them() -> None:
     assert {*better.filter(defence="batch norm")["column"]} == {"corruptions", "rotated", "both, worst of 15"}
     assert better.filter(defence="batch norm", column="corruptions")["difference"].item() > 9
     assert better.filter(defence="standard")["column"].to_list() == ["clean"]
+    alone = "batch norm, one sample"
+    assert (better.filter(defence=alone)["column"].to_list(), worse.filter(defence=alone)["column"].to_list()) == (
+        ["clean"],
+        ["both, worst of 15"],
+    )
     others = ("augmentation, 40 passes", "smoothing, 400 passes", "Anti-Adversary", "Hedge", "MEMO")
     assert {*worse["defence"]} >= {*others}
 

@@ -68,9 +68,9 @@ Around `{model}`. Corruptions are the mean of all fifteen at severity 5; images 
 and both at once the worst of 15 times for the model alone; the transferred attack is the worst of APGD and targeted APGD at
 8/255 in linf, made for the model alone; the adaptive worst case is that of the [red team](threats.md#the-red-team), for
 `standard` what it finds against the model on its way to DRQ, and open where nobody looked. A pass with a backward pass counts as
-one: *ms* is the time of an answer, in batches, on the machine named below, in the column where it took least, since in others it
-was shared, or compiled. *Needs* says what else an answer takes: a batch of samples at once, or weights that change. Settings are
-in `experiments/peers.toml` and `experiments/peers-single.toml`."""
+one: *ms* is the time of an answer, in batches, on the first machine named below, in the column where it took least, since in
+others it was shared, or compiled. *Needs* says what else an answer takes: a batch of samples at once, or weights that change.
+Settings are in `experiments/peers.toml` and `experiments/peers-single.toml`."""
 COMPARED = """\
 Those that are at most as dear, beside {ours}: *better* and *worse* where the whole interval of the difference lies above or below
 0, in points; elsewhere it is even. Of so many comparisons some are chance. A row with nothing under *worse* does the same or more
@@ -96,7 +96,8 @@ def page(folder: Path) -> str:
     """The whole page."""
     records = {name: kept(folder, name) for name in (*PEERS, *RED_TEAM, *SHIFTS)}
     peers, team = (together(records[name] for name in names) for names in (PEERS, RED_TEAM))
-    parts = [HEAD, "## At the same cost", *_overview(peers, team), *(made(name, records[name]) for name in PEERS)]
+    parts = [HEAD, "## At the same cost", *_overview(peers, team, _timed(records))]
+    parts += [made(name, records[name]) for name in PEERS]
     parts += ["## Attacks on the defence itself", EARLIER, *verdicts(team), *(made(name, records[name]) for name in RED_TEAM)]
     parts += ["## Does the margin know errors?", *_selective(records)]
     parts += [f"![Errors among answers against the share of samples that are answered](images/paper/{CURVES}.svg)"]
@@ -131,7 +132,13 @@ def adaptive(team: polars.DataFrame) -> polars.DataFrame:
     return found.filter(pl.col("defence") != ALONE)  # where the model alone was attacked as well, that is in the static numbers
 
 
-def _overview(peers: polars.DataFrame | None, team: polars.DataFrame | None) -> Iterator[str]:
+def _timed(records: Mapping[str, Record | None]) -> set[str]:
+    """Defences whose times were measured on the same machine as those of the first experiment."""
+    known = [record for name in PEERS if (record := records[name]) is not None]
+    return {name for each in known if each.about["devices"] == known[0].about["devices"] for name in each.rows["defence"]}
+
+
+def _overview(peers: polars.DataFrame | None, team: polars.DataFrame | None, timed: set[str]) -> Iterator[str]:
     if peers is None:
         return
     model = peers["model"][0]
@@ -141,7 +148,8 @@ def _overview(peers: polars.DataFrame | None, team: polars.DataFrame | None) -> 
     for name, part in _by(found, "defence"):
         values = {row["column"]: number("accuracy", row["accuracy"]) for row in part.iter_rows(named=True)}
         clean = part.filter(column="clean").row(0, named=True)
-        cost = [f"{clean['passes']:,.0f}", f"{1000 * float(part['seconds'].min()):.2f}"]  # type: ignore[arg-type]
+        time = f"{1000 * float(part['seconds'].min()):.2f}" if name in timed else ""  # type: ignore[arg-type]
+        cost = [f"{clean['passes']:,.0f}", time]
         rows.append([name, *(values.get(column, "") for column in PLACES), _worst(worst, name), *cost, _needs(name)])
     yield OVERVIEW.format(model=model)
     yield table(("defence", *PLACES, "adaptive worst case", "passes", "ms", "needs"), rows)
