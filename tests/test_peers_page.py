@@ -102,6 +102,18 @@ def test_no_part_of_the_red_team_asks_what_another_asks():
     assert len(asked) == len(set(asked)) > 40
 
 
+def test_no_time_of_another_machine_is_shown(tmp_path):
+    given = answers({"standard": 100, "DRQ linf": 120, "TENT": 121})
+    first, second = (given.filter((pl.col("defence") == "TENT") == other) for other in (False, True))
+    times = []
+    for device in (first["device"][0], "another"):
+        moved = second.with_columns(device=pl.lit(device))
+        text = page(tmp_path / device, peers=first, peers_single=moved)
+        times.append(next(line.split(" | ")[9] for line in text.splitlines() if line.startswith("| TENT | 60.50")))
+    assert float(times[0]) > 0
+    assert times[1] == ""
+
+
 def test_peers_at_most_as_dear_are_compared_with_ours_place_by_place(tmp_path):
     given = answers({"standard": 100, "DRQ linf": 120, "Hedge": 150, "TENT": 121})
     lines = page(tmp_path, peers=given).splitlines()
