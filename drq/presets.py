@@ -61,8 +61,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             reach=1.0,
         ),
         "shift": Preset(
-            "pictures of about 32 x 32 pixels, blurred, noisy or dull: contrast and detail are restored, then the two likeliest "
-            "classes searched, not far, in nine passes; not for attacks",
+            "pictures of about 32 x 32 pixels, blurred, noisy or dull, and models with adversarial training: contrast and detail "
+            "are restored, then the two likeliest classes searched, not far, in nine passes; not for attacks",
             "improve",
             _ONE_STEP | {"front": Restoration(), "classes": 2, "norm": "linf", "radius": 2 / 255},
         ),

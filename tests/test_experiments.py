@@ -18,7 +18,7 @@ from drq.threats.corruptions import KINDS
 SHOWN = [*(f"table{number}" for number in range(1, 9)), *(f"figure{number}" for number in range(1, 6)), "section5"]
 CLAIMED = ["calibration", "plain", "alpha", "gradient", "exploits", "training-data"]  # what the paper says without numbers
 REDTEAM = [f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "full")]
-IMPROVE = ["improve", *(f"improve-{each}" for each in ("augment", "shift", "search", "attacked", "digits"))]
+IMPROVE = ["improve", *(f"improve-{each}" for each in ("augment", "front", "shift", "search", "attacked", "digits"))]
 BEYOND = [*REDTEAM, "peers", "peers-single", *IMPROVE]  # what the paper has not
 SPECS = [*SHOWN, *CLAIMED, *BEYOND, "digits"]
 PRINTED = sorted(set(SHOWN) - {"figure1", "figure4"})  # those with numbers

@@ -83,7 +83,8 @@ def test_models_of_two_experiments_stand_in_one_table(tmp_path):
     (line,) = [each for each in text.splitlines() if each.startswith("| cifar10-augment | DRQ shift | ")]
     assert line.endswith("| 20 |")
     assert line.split(" | ")[6] == "0.00"
-    assert "- `DRQ shift` does not count as better than the paper's: it gains nothing on `cifar10-augment`." in text
+    assert "- `DRQ shift` does not count as better than the paper's: its interval on `cifar10-linf` lies above 0, but" in text
+    assert "but it gains nothing on `cifar10-augment`." in text
 
 
 def test_the_best_of_few_passes_is_named(tmp_path):
@@ -100,6 +101,22 @@ def test_the_best_of_few_passes_is_named(tmp_path):
     part = cheaper.filter((pl.col("defence") != "DRQ shift") | (pl.col("threat") != "rotation"))
     keeping.keep(run(tmp_path / "part", part, "improve"), tmp_path)
     assert "most is right around `cifar10-l2` with `standard`: " in improvements.page(tmp_path)
+
+
+def test_on_more_images_the_model_alone_stands_for_the_paper(tmp_path):
+    every = answers()
+    rows = every.filter(pl.col("defence") != "DRQ", pl.col("model") == MODELS[1])
+    worse = rows.with_columns(prediction=pl.when(pl.col("defence") == "DRQ shift").then(-1).otherwise("prediction"))
+    keeping.keep(run(tmp_path / "run", every, "improve"), tmp_path)
+    assert "`DRQ shift` counts as better" in improvements.page(tmp_path)
+    for name, more in {"same": rows, "worse": worse}.items():
+        keeping.keep(run(tmp_path / name, more, "improve-front"), tmp_path)
+        text = improvements.page(tmp_path)
+        assert "Around `cifar10-l2` the paper's DRQ changes hardly an answer" in text
+        lines = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-l2 | DRQ shift | ")]
+        assert lines[1][7] == str(held_out.gain(held_out.shifted(more), "DRQ shift", "standard"))
+        assert ("`DRQ shift` counts as better" in text) == (name == "same")
+    assert "its interval on `cifar10-linf` lies above 0, but it gains nothing on `cifar10-l2`." in text
 
 
 def test_settings_behind_the_front_are_compared_with_it(tmp_path):
@@ -199,7 +216,7 @@ def test_attacks_on_presets_themselves_have_verdicts(name, tmp_path):
     assert "| cifar10-linf | DRQ linf | " in text
     assert " | survives | 200 | " in text
     assert f"Not run yet: `drq reproduce {name} " not in text
-    assert text.count("Not run yet: `drq reproduce improve") == 5
+    assert text.count("Not run yet: `drq reproduce improve") == 6
 
 
 def test_longer_training_stands_beside_what_it_would_replace(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 import drq
 from drq.evaluation.sources import as_spec
-from drq.reproduction import peers
+from drq.reproduction import held_out, peers
 from drq.reproduction.catalogue import BEYOND
 from drq.reproduction.keeping import kept
 
@@ -81,6 +81,27 @@ def test_presets_withstand_on_digits_what_is_said_of_them() -> None:
     ]
     assert not rows.filter(defence="DRQ")["survives"].any()
     assert (rows.filter(defence="DRQ fast")["difference_high"] < 0).all()
+
+
+def test_restored_pictures_gain_what_is_said_of_them() -> None:
+    """README, limits and presets say so: more than the paper's DRQ with adversarial training, nothing without it."""
+    rows, more = (
+        peers.together(kept(ROOT / "results" / "paper", name) for name in names)
+        for names in (("improve", "improve-augment"), ("improve-front",))
+    )
+    for name in ("restored", "DRQ shift"):
+        gains = {each.model: each.gain for each in held_out.answered(rows) if each.defence == name}
+        del gains["cifar10-augment"]
+        assert {*gains} == {f"cifar10-{each}" for each in ("linf", "l2", "tiny", "tiny-seed1")}
+        assert min(each.middle for each in gains.values()) > 5
+        assert "counts as better" in held_out.verdict(name, gains)
+        (other,) = [each.gain for each in held_out.answered(more, "standard") if each.defence == name]
+        assert other.low < 0 < other.high
+        assert other.high < 2
+    assert "nowhere beyond chance" in next(held_out.over_front(rows))
+    shift = rows.filter(defence="DRQ shift")
+    assert shift["passes"].mean() < 10
+    assert rows["index"].min() == 6000
 
 
 def test_no_preset_withstands_more_on_pictures() -> None:

@@ -20,7 +20,7 @@ from drq.reproduction.claims import claims
 BEYOND = {  # what the paper has not, in experiments that can be run one by one
     "redteam": tuple(f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "full")),
     "peers": ("peers", "peers-single"),
-    "improve": ("improve", "improve-augment", "improve-shift", "improve-search", "improve-attacked", "improve-digits"),
+    "improve": ("improve", *(f"improve-{each}" for each in ("augment", "front", "shift", "search", "attacked", "digits"))),
 }
 
 

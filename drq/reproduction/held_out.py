@@ -13,7 +13,7 @@ from drq.statistics import student
 if TYPE_CHECKING:
     import polars
 
-PAPER, RESTORED, FRONTED, CHOSEN_ON = "DRQ", "restored", "DRQ shift", "cifar10-linf"
+PAPER, ALONE, RESTORED, FRONTED, CHOSEN_ON = "DRQ", "standard", "restored", "DRQ shift", "cifar10-linf"
 SHIFTS = 17  # fifteen corruptions, a rotation, a translation
 COLUMNS = {"clean": "clean", "corruptions": "corrupted", "rotated": "rotation", "moved": "translation"}
 HEADINGS = ("model", "defence", *COLUMNS, "all shifts", "gain", "passes", "images")
@@ -32,6 +32,9 @@ COUNTS_NOT = "`{name}` does not count as better than the paper's: {why}."
 BEST_HELD = "At {few} passes or less, most is right around `{model}` with `{name}`: {shifts} %, {gain} over the paper's DRQ."
 OVER_FRONT = "Over its front alone `{name}` gains {gains}{words}."
 ADDS_NOT = ": nowhere beyond chance, so that it is the front that helps, in one pass"
+ON_MORE = """\
+Around `{model}` the paper's DRQ changes hardly an answer ([Table 1](ledger.md)), so that the model alone can stand for it on
+more images, {first} to {last}. *Gain* is over the model alone, and goes before what fewer images said:"""
 BEHIND = """\
 Behind the front of `shift`, on images {first} to {last}: with two classes and one step of each search, unless more is said.
 *Gain* is over the front alone, and nothing is shown to add to it; the radius whose interval starts highest around `{model}` was
@@ -115,16 +118,18 @@ def _whole(part: polars.DataFrame) -> bool:
     return len(seen) == SHIFTS * seen["index"].n_unique() > 0
 
 
-def report(rows: polars.DataFrame) -> Iterator[str]:
-    """A row for each model and defence where nothing was chosen, and what follows from them."""
+def report(rows: polars.DataFrame, more: polars.DataFrame | None = None) -> Iterator[str]:
+    """A row for each model and defence where nothing was chosen, and what follows from them, and from more images."""
     yield HELD_OUT.format(first=rows["index"].min())
     found = [*answered(rows)]
     yield table(HEADINGS, (each.line for each in found))
     gains: dict[str, dict[str, Gain]] = {}
-    for each in found:
+    for each in (*found, *(() if more is None else answered(more, ALONE))):  # the later go before
         if each.gain is not None:
             gains.setdefault(each.defence, {})[each.model] = each.gain
     told = [verdict(name, each) for name, each in gains.items()]
+    if more is not None:
+        yield from _on_more(more)
     yield "\n".join(f"- {each}" for each in (*told, *over_front(rows), *_best(found)))
 
 
@@ -145,6 +150,12 @@ def _best(found: Iterable[Answered]) -> Iterator[str]:
         yield BEST_HELD.format(few=FEW, **shown)
 
 
+def _on_more(rows: polars.DataFrame) -> Iterator[str]:
+    """The same without the paper's DRQ."""
+    yield ON_MORE.format(model=rows["model"][0], first=rows["index"].min(), last=rows["index"].max())
+    yield table(HEADINGS, (each.line for each in answered(rows, ALONE)))
+
+
 def behind(rows: polars.DataFrame) -> Iterator[str]:
     """What goes behind the front, where it is chosen."""
     yield BEHIND.format(first=rows["index"].min(), last=rows["index"].max(), model=CHOSEN_ON)
@@ -161,5 +172,6 @@ def verdict(name: str, gains: dict[str, Gain]) -> str:
         return COUNTS_NOT.format(name=name, why=f"on `{CHOSEN_ON}` its interval {reach} 0")
     worse = [f"`{model}`" for model, each in gains.items() if each.middle <= 0]
     if worse:
-        return COUNTS_NOT.format(name=name, why=f"it gains nothing on {', '.join(worse)}")
+        why = f"its interval on `{CHOSEN_ON}` lies above 0, but it gains nothing on {', '.join(worse)}"
+        return COUNTS_NOT.format(name=name, why=why)
     return COUNTS.format(name=name, model=CHOSEN_ON)

@@ -23,7 +23,7 @@ from drq.reproduction.peers import adaptive, together, verdicts
 if TYPE_CHECKING:
     import polars
 
-IMPROVE, AUGMENT, SHIFT, SEARCH, ATTACKED, DIGITS = BEYOND["improve"]
+IMPROVE, AUGMENT, FRONT, SHIFT, SEARCH, ATTACKED, DIGITS = BEYOND["improve"]
 TRIED = "tried.json"
 GUARDED = "DRQ guarded"
 IDEAS = 3  # rules that are shown of each idea
@@ -59,11 +59,12 @@ SETTINGS = "Radius and alpha beside each other on the first digits; those of `gu
 
 def page(folder: Path) -> str:
     """The whole page."""
-    record, augment, shift, search, attacked, digits = (kept(folder, name) for name in BEYOND["improve"])
+    record, augment, front, shift, search, attacked, digits = (kept(folder, name) for name in BEYOND["improve"])
     presets = [[f"`{name}`", each.summary, f"`drq reproduce {each.experiment}`"] for name, each in PRESETS.items()]
     parts = [HEAD, table(("preset", "for", "rests on"), presets), "## Where they were not chosen"]
     held_out = together((record, augment))
-    parts += [*([] if held_out is None else report(held_out)), made(IMPROVE, record), made(AUGMENT, augment)]
+    parts += [] if held_out is None else report(held_out, _rows(front))
+    parts += [made(IMPROVE, record), made(AUGMENT, augment), made(FRONT, front)]
     parts += ["## What was tried", *_tried(folder / TRIED), *([] if shift is None else behind(shift.rows)), made(SHIFT, shift)]
     parts += ["## Attacked themselves", *_attacked(attacked), made(ATTACKED, attacked)]
     parts += ["## The same on digits, without a GPU", *_small(digits), made(DIGITS, digits)]
