@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 import scipy.stats
 from synthetic import records
+from test_peers_page import answers as peer_answers
 from test_peers_page import attacked
 from test_reproduction import run
 
 from drq.errors import InputError
-from drq.reproduction import held_out, improvements, keeping
+from drq.reproduction import held_out, improvements, keeping, ledger
 from drq.reproduction.held_out import Gain, verdict
 from drq.threats.corruptions.constants import KINDS
 
@@ -38,6 +39,25 @@ def test_an_empty_page_says_what_to_run(tmp_path):
     text = improvements.page(tmp_path)
     assert "Not run yet: `drq reproduce improve --keep results/paper`." in text
     assert "Not run yet: `python benchmarks/variants.py try" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "words"),
+    [
+        ("improve", None, "`DRQ shift` counts as better"),
+        ("improve-augment", None, "| cifar10-l2 | DRQ shift | "),
+        ("improve-attacked", attacked(100, 60), " | survives | "),
+        ("redteam-linf", attacked(60, 60), " | vanishes | "),
+        ("peers", peer_answers({"standard": 100, "DRQ linf": 120}), "| DRQ linf | 60.00 | "),
+    ],
+)
+def test_every_experiment_alone_shows_what_it_found(name, rows, words, tmp_path):
+    """As ``drq reproduce NAME`` prints it."""
+    record = keeping.shortened(run(tmp_path / "run", answers() if rows is None else rows, name))
+    text = ledger.shown(record)
+    assert text.startswith("### Made up")
+    assert words in text
+    assert f"`drq reproduce {name}`: " in text
 
 
 def test_a_gain_is_that_of_images():

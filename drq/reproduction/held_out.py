@@ -129,7 +129,7 @@ def report(rows: polars.DataFrame, more: polars.DataFrame | None = None) -> Iter
             gains.setdefault(each.defence, {})[each.model] = each.gain
     told = [verdict(name, each) for name, each in gains.items()]
     if more is not None:
-        yield from _on_more(more)
+        yield from on_more(more)
     yield "\n".join(f"- {each}" for each in (*told, *over_front(rows), *_best(found)))
 
 
@@ -150,7 +150,7 @@ def _best(found: Iterable[Answered]) -> Iterator[str]:
         yield BEST_HELD.format(few=FEW, **shown)
 
 
-def _on_more(rows: polars.DataFrame) -> Iterator[str]:
+def on_more(rows: polars.DataFrame) -> Iterator[str]:
     """The same without the paper's DRQ."""
     yield ON_MORE.format(model=rows["model"][0], first=rows["index"].min(), last=rows["index"].max())
     yield table(HEADINGS, (each.line for each in answered(rows, ALONE)))

@@ -6,7 +6,7 @@ Made from kept records alone, as the ledger is. What it says in words follows fr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from drq.evaluation.records import require_polars
 from drq.presets import PRESETS
 from drq.reporting.typesetting import number
 from drq.reproduction.catalogue import BEYOND
-from drq.reproduction.held_out import FEW, Gain, behind, report
+from drq.reproduction.held_out import FEW, Gain, behind, on_more, report
 from drq.reproduction.keeping import Record, kept
 from drq.reproduction.pages import made, table
 from drq.reproduction.peers import adaptive, together, verdicts
@@ -55,6 +55,13 @@ class in reach of the attacker, however thin the region around it. DRQ falls whe
 class; and as long as it explores as far as the attacker can go, the sample itself is among the points that speak for its class.
 Where it explores further, so do regions of other classes that no attacker could have brought the sample to."""
 SETTINGS = "Radius and alpha beside each other on the first digits; those of `guarded` are reported above on others."
+
+SHOWN: Mapping[str, Callable[[polars.DataFrame], Iterable[str]]] = {  # what each experiment alone tells
+    **dict.fromkeys((IMPROVE, AUGMENT), report),
+    FRONT: on_more,
+    SHIFT: behind,
+    **dict.fromkeys((SEARCH, ATTACKED, DIGITS), verdicts),
+}
 
 
 def page(folder: Path) -> str:

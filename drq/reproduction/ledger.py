@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from shutil import copyfile
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,12 @@ SIGNS = {
     cells.NEITHER: "differences in the paper, and none here",
 }
 
+BEYOND_THE_PAPER: Mapping[str, Callable[[polars.DataFrame], Iterable[str]]] = {  # what each experiment alone tells
+    **dict.fromkeys(peers.PEERS, lambda rows: [peers.summary(rows, None)]),
+    **dict.fromkeys(peers.RED_TEAM, peers.verdicts),
+    **improvements.SHOWN,
+}
+
 
 def write(records: Path, page: Path) -> list[Path]:
     """Write the ledger, and beside it its pictures and the pages beyond the paper; return their paths. Figure 1 is a picture."""
@@ -90,9 +96,12 @@ def ledger(folder: Path) -> str:
 
 
 def shown(record: Record) -> str:
-    """What came out of a table or figure, beside the paper; nothing for what is neither."""
-    entry = entries().get(record.name)
-    parts = [] if entry is None else _section(entry, record, _beside(record.name, record))
+    """What came out of a table or figure, beside the paper, or of an experiment beyond it; nothing for what is neither."""
+    entry, tell = entries().get(record.name), BEYOND_THE_PAPER.get(record.name)
+    if tell is not None:
+        parts = [f"### {record.about['title']}", *tell(record.rows), made(record.name, record)]
+    else:
+        parts = [] if entry is None else [*_section(entry, record, _beside(record.name, record))]
     return "\n\n".join(part for part in parts if part and not part.startswith("!"))
 
 
