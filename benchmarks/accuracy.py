@@ -18,6 +18,7 @@ MODELS = ("digits", *STORED)
 
 def main() -> None:
     parser = arguments(__doc__, images=10_000)
+    # argparse holds the default of no names, an empty list, against the choices, too
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[*MODELS, []], help="of models; all when none is given")
     given = parser.parse_args()
     before = given.out / "accuracy.json"

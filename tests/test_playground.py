@@ -471,6 +471,12 @@ def test_a_sample_shows_its_image_and_its_record(folder):
         run_tab.sample(found, 0, 10**6)
 
 
+def test_only_classifiers_of_the_package_have_classes():
+    """A run may name anything, a file of the package that is no classifier, too."""
+    assert [cards.names_of(name) is not None for name in ("digits", "cifar10-small", "cifar10-tiny")] == [True] * 3
+    assert [cards.names_of(name) for name in ("cifar10-denoiser", "cifar10-linf", "python:os:system")] == [None] * 3
+
+
 def test_a_run_makes_nobody_load_a_model_or_run_code(tmp_path, monkeypatch):
     """Its names are words of whoever wrote it: a function that they name would leave a mark."""
     image, mark = torch.rand(1, 8, 8), tmp_path / "ran"

@@ -12,7 +12,7 @@ from drq.decision import Decision
 from drq.defences.defence import Quantified
 from drq.errors import InputError
 from drq.evaluation.reading import defence
-from drq.models.trained import IN_THE_BOX
+from drq.models.trained import IN_THE_BOX, STORED
 from drq.plane import Plane
 from drq.playground import markup
 from drq.playground.pictures import class_names, classifier
@@ -44,7 +44,7 @@ def card(decision: Decision, names: Sequence[str], plane: Plane | None = None) -
 
 def names_of(model: str) -> tuple[str, ...] | None:
     """What the classes of a model are called, where it is in the package: what a run says must not make others be loaded."""
-    return class_names(model) if model in ("digits", *IN_THE_BOX) else None
+    return class_names(model) if model in {"digits", *(STORED.keys() & IN_THE_BOX)} else None
 
 
 def decided(model: str, settings: Mapping[str, Any], image: Tensor) -> Decision | None:

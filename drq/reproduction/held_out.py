@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from drq.evaluation.records import require_polars
 from drq.reporting.typesetting import number
 from drq.reproduction.pages import table
+from drq.reproduction.peers import ALONE
 from drq.statistics import student
 
 if TYPE_CHECKING:
     import polars
 
-PAPER, ALONE, RESTORED, FRONTED, CHOSEN_ON = "DRQ", "standard", "restored", "DRQ shift", "cifar10-linf"
+PAPER, RESTORED, FRONTED, CHOSEN_ON = "DRQ", "restored", "DRQ shift", "cifar10-linf"
 SHIFTS = 17  # fifteen corruptions, a rotation, a translation
 COLUMNS = {"clean": "clean", "corruptions": "corrupted", "rotated": "rotation", "moved": "translation"}
 HEADINGS = ("model", "defence", *COLUMNS, "all shifts", "gain", "passes", "images")
