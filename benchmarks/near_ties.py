@@ -1,7 +1,7 @@
 """How far does searching in float16 move log-odds, and which samples must be searched again? Writes results/near-ties.json.
 
 DRQ decides in float16 without searching near ties again, and in float32 with TF32 off, on clean, corrupted and attacked images.
-Distances are in rounding errors of float16 of the largest logit, the unit of ``drq.setting.MOVED``. A GPU.
+Distances are in rounding errors of float16 of the largest logit, the unit of ``drq.method.setting.MOVED``. A GPU.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from assets import arguments, write
 from torch import Tensor
 
 import drq
-from drq import setting
 from drq.bench.subject import THREATS, load
 from drq.bench.timing import tf32
+from drq.method import setting
 
 BOUNDS = (0, 4, 8, 12, 16, 20, 24, 32)
 QUANTILES = (0.5, 0.9, 0.99, 0.999)

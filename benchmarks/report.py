@@ -32,8 +32,8 @@ def measure(path: Path) -> dict[str, float]:
     """Read records, make the tables and the report."""
     import polars
 
-    from drq import tables
-    from drq.report import report
+    from drq.report import tables
+    from drq.report.html import report
 
     start = time.perf_counter()
     records = polars.read_parquet(path)

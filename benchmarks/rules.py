@@ -15,13 +15,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from drq.adapters import InPrecision
-from drq.auto_step import AutoStep
-from drq.compiled import Compiled
+from drq.engine.compiled import Compiled
+from drq.engine.twin import Twin
+from drq.method.adapters import InPrecision
 from drq.norms import Ball
 from drq.objectives import Model, log_odds
 from drq.rows import per_row
-from drq.twin import Twin
+from drq.search.auto_step import AutoStep
 
 Memory = dict[str, Tensor]
 TRAVEL = 2.5  # the way of all steps together, in radii: that of drq.Gradient, and of every plan here but `shrinking`
@@ -222,7 +222,7 @@ def look(model: Fast, point: Tensor, label: Tensor, climb: bool, slope: bool) ->
 
 
 def descend(model: Fast, rule: Rule, ball: Ball, label: Tensor, climb: bool, patience: Patience | None) -> Best:
-    """Lower the log-odds of the label in the ball, or climb; as drq.search, with another rule and fewer duties."""
+    """Lower the log-odds of the label in the ball, or climb; as drq.search.loop, with another rule and fewer duties."""
     point, rows, memory = ball.center, torch.arange(len(label), device=label.device), Memory()
     best = Best(point.clone(), torch.full_like(ball.radius, torch.inf), torch.zeros_like(label))
     for count in range(rule.steps + 1):

@@ -28,7 +28,7 @@ from drq import threats
 from drq.models import trained
 from drq.models.wide_resnet import WideResNet
 from drq.objectives import Model, Score
-from drq.search import Count, Look, State, scored, search, slope
+from drq.search.loop import Count, Look, State, scored, search, slope
 from drq.seeds import generator
 from drq.threats.corruptions.constants import KINDS
 

@@ -12,8 +12,8 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 import drq
-from drq import plots
 from drq.playground.page import served
+from drq.report import plots
 
 FOLDER = Path(__file__).parent / "images"
 WIDTH, PHONE = 1280, 375

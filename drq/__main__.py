@@ -2,7 +2,7 @@
 
 import sys
 
-from drq.cli import main
+from drq.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,7 +11,7 @@ from drq.errors import require
 from drq.norms import Norm
 from drq.objectives import log_odds
 from drq.rows import Rows, per_row
-from drq.search import Found, envelope
+from drq.search.loop import Found, envelope
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,22 +21,22 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from drq.adapters import InPrecision, Wrapper
-from drq.calibration import Calibrated
 from drq.decision import Block, Decision, conclude
-from drq.engine import MOST_BLOCKS, Engine
+from drq.engine.drive import MOST_BLOCKS, Engine
 from drq.errors import require
-from drq.gradient import Gradient
-from drq.inputs import check_bounds, check_radius, checked
-from drq.minimum_norm import MinimumNorm
+from drq.method.adapters import InPrecision, Wrapper
+from drq.method.calibration import Calibrated
+from drq.method.inputs import check_bounds, check_radius, checked
+from drq.method.regions import Procedure, Regions, one_by_one
+from drq.method.scores import log_robustness
+from drq.method.setting import Facts, Setting, check_mode, prepare
 from drq.norms import Ball, Bounds, Norm, as_norm
 from drq.objectives import Model
-from drq.plane import Extent, Plane, through
-from drq.regions import Procedure, Regions, one_by_one
-from drq.scores import log_robustness
-from drq.search import Search, check_steps
-from drq.setting import Facts, Setting, check_mode, prepare
-from drq.slices import sliced
+from drq.planes.plane import Extent, Plane, through
+from drq.planes.slices import sliced
+from drq.search.gradient import Gradient
+from drq.search.loop import Search, check_steps
+from drq.search.minimum_norm import MinimumNorm
 
 logger = logging.getLogger("drq")
 
@@ -199,7 +199,7 @@ class DRQ(Wrapper):
         *,
         everywhere: bool = False,
     ) -> Plane:
-        """The answers all over a plane through x (1, ...), and what was done at x: all that :func:`drq.plots.plane` draws.
+        """The answers all over a plane through x (1, ...), and what was done at x: all that :func:`drq.report.plots.plane` draws.
 
         The radius of the whole plane is that of x, calibrated once: calibrating at every point would cost more than all else.
         Where there is a front, the plane lies behind it, through what it makes of x.
@@ -217,7 +217,7 @@ class DRQ(Wrapper):
         return through(self.variant(front=None), self.seen(x), u, v, extent, pixels, everywhere)
 
     def slice(self, decision: Decision, pixels: int = 60) -> Plane:
-        """The plane through a sample and the explored points of its winner and its runner-up, for :func:`drq.plots.card`.
+        """The plane through a sample and the explored points of its winner and its runner-up, for :func:`drq.report.plots.card`.
 
         The first coordinate is the Euclidean distance from the sample towards the winner's point, the second that towards what
         the runner-up's adds. Points that leave the input box are answered for at the nearest point of it: next to a picture with

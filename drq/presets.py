@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from drq.errors import nearest, require
-from drq.gradient import Gradient
 from drq.restoration import Restoration
+from drq.search.gradient import Gradient
 
 PAPER_REACH = 2.0  # the radius of exploration, as a multiple of that of the training
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from drq.adapters import Wrapper
 from drq.errors import require
+from drq.method.adapters import Wrapper
 from drq.norms import Norm, as_norm
 from drq.rows import Rows
 

@@ -13,7 +13,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from drq.threads import threads
+from drq.system.threads import threads
 
 missing = "DRQ_TEST_ASSETS is not set: it names the folder of trained models and CIFAR-10"
 needs_assets = pytest.mark.skipif("DRQ_TEST_ASSETS" not in os.environ, reason=missing)

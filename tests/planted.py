@@ -8,7 +8,7 @@ from classifiers import linear
 from torch import Tensor
 
 import drq
-from drq.adapters import Wrapper
+from drq.method.adapters import Wrapper
 from drq.norms import Ball
 from drq.threats import Pursuit, Standing, Target
 

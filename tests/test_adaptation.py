@@ -10,10 +10,12 @@ import torch
 from refusals import refused
 from torch import Tensor, nn
 
-from drq.adapters import InPrecision, Wrapper
-from drq.defences.adaptation import Memo, NormAdaptation, Tent, entropy, views
+from drq.defences import Memo, NormAdaptation, Tent
+from drq.defences.adaptation import entropy
 from drq.defences.answers import answered
 from drq.defences.defence import Peer
+from drq.defences.memo import views
+from drq.method.adapters import InPrecision, Wrapper
 from drq.seeds import generator
 from drq.threats.target import Target
 

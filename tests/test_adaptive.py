@@ -70,10 +70,10 @@ def test_clipping_bounds_what_an_inner_step_passes_back() -> None:
     for clip in (None, 0.01):
         method = Clipped(6, direction="raw", unroll=True, clip=clip)
         x = x.detach().requires_grad_()
-        found = drq.search.search(method, drq.away_from(model, y), drq.Ball(x, 0.3, "l2"))
+        found = drq.search.loop.search(method, drq.away_from(model, y), drq.Ball(x, 0.3, "l2"))
         (gradient,) = torch.autograd.grad((100 * found.point).sum(), x)
         lengths[clip] = drq.L2().length(gradient)
-        same = drq.search.search(replace(method, clip=None), drq.away_from(model, y), drq.Ball(x, 0.3, "l2"))
+        same = drq.search.loop.search(replace(method, clip=None), drq.away_from(model, y), drq.Ball(x, 0.3, "l2"))
         assert torch.equal(found.point, same.point)
     assert (lengths[0.01] < lengths[None]).all()
     assert (lengths[0.01] <= 0.011 * 100).all()

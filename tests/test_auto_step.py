@@ -10,8 +10,8 @@ from torch import Tensor
 
 import drq
 from drq import threats
-from drq.auto_step import Progress
-from drq.search import search, slope
+from drq.search.auto_step import Progress
+from drq.search.loop import search, slope
 
 NORMS = ["linf", "l2", "l1"]
 

@@ -11,7 +11,6 @@ from classifiers import inputs, network
 from torch import nn
 
 import drq
-from drq import cli, completion
 from drq.bench import __main__ as plain
 from drq.bench import attacks, growth, numbers, summary
 from drq.bench.agreement import largest_gap
@@ -22,6 +21,7 @@ from drq.bench.run import TASKS, measure, read, write
 from drq.bench.settings import ON_CPU, ON_CUDA, PARTS, Settings
 from drq.bench.timing import tf32
 from drq.bench.workshop import Workshop
+from drq.commands import cli, completion
 from drq.errors import InputError
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 import drq
 from drq import threats
-from drq.black_box import _flipped
-from drq.search import search
+from drq.search.black_box import _flipped
+from drq.search.loop import search
 from drq.threats.attacks import mislabelled
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from whole_runs import ABOUT, everything, pictures
 
-from drq.report import report
+from drq.report.html import report
 
 pytestmark = pytest.mark.slow
 

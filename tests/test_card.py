@@ -14,9 +14,10 @@ from refusals import refused
 from torch import nn
 
 import drq
-from drq import cli, plots, slices
-from drq.reporting import card as cards
-from drq.reporting import found_points, planes, telling
+from drq.commands import cli
+from drq.planes import slices
+from drq.report import card as cards
+from drq.report import found_points, planes, plots, telling
 
 
 class Quarters(nn.Module):
@@ -222,7 +223,7 @@ def test_a_slice_goes_through_the_input_and_both_explored_points():
 
 
 def test_regions_of_a_slice_are_those_of_the_plane(monkeypatch):
-    """Both are drawn by drq.plots.plane; the winner is the first class there, and no class is lost."""
+    """Both are drawn by drq.report.plots.plane; the winner is the first class there, and no class is lost."""
     robust, decision = about()
     plane, drawn = robust.plane(decision.x, *slices.directions(decision), (-1, 4, -1, 4), 8), {}
     assert 0 < plane.inside.sum() < 64

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 import drq
-from drq.search import search
+from drq.search.loop import search
 
 pytestmark = [pytest.mark.slow, needs_assets]
 

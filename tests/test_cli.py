@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 import drq
-from drq import cli
+from drq.commands import cli
 
 DRQ = [sys.executable, "-m", "drq"]
 
@@ -74,7 +74,7 @@ def test_an_interruption_is_one_line_and_status_130(command, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("drq.demo.tour", interrupt)
+    monkeypatch.setattr("drq.commands.demo.tour", interrupt)
     assert command("demo") == (130, "", "drq: interrupted\n")
 
 
@@ -82,7 +82,7 @@ def test_a_bug_is_not_hidden(command, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("drq.demo.tour", fail)
+    monkeypatch.setattr("drq.commands.demo.tour", fail)
     with pytest.raises(ZeroDivisionError):
         command("demo")
 
@@ -133,7 +133,7 @@ def short(monkeypatch, tmp_path):
     few = {"search": "Gradient", "steps": 3}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "drq.demo.tour",
+        "drq.commands.demo.tour",
         lambda images, seed: drq.Spec(
             name="drq-demo",
             models=["digits"],
@@ -177,7 +177,6 @@ def test_a_cache_that_cannot_be_written_costs_a_line(command, monkeypatch, tmp_p
     monkeypatch.setenv("DRQ_CACHE", str(tmp_path / "file" / "cache"))
     hasty = digits.Recipe(epochs=1)
     monkeypatch.setattr(digits, "Recipe", lambda **_: hasty)
-    monkeypatch.setattr("drq.demo.Recipe", lambda: hasty)
     status, output, errors = command("demo", "--images", "1", "--json")
     assert status == 0
     assert json.loads(output)["accuracy"][0]["images"] == 1
@@ -302,7 +301,7 @@ def test_experiments_are_listed(command):
 
 
 def test_importing_the_library_leaves_the_command_line_alone():
-    script = "import sys, drq; sys.exit(bool({'typer', 'rich', 'sklearn', 'drq.demo', 'drq.cli'} & set(sys.modules)))"
+    script = "import sys, drq; sys.exit(bool({'typer', 'rich', 'sklearn', 'drq.commands.demo', 'drq.commands.cli'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import drq
-from drq.threads import threads
+from drq.system.threads import threads
 
 with warnings.catch_warnings():  # Foolbox 3.3.4 takes gaussian_filter from a namespace that SciPy has deprecated
     warnings.filterwarnings("ignore", "Please import `gaussian_filter`", DeprecationWarning)

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import drq
-from drq import engine, slots
-from drq.adapters import InPrecision
-from drq.compiled import Compiled
-from drq.setting import prepare
+from drq.engine import drive as engine
+from drq.engine import slots
+from drq.engine.compiled import Compiled
+from drq.method.adapters import InPrecision
+from drq.method.setting import prepare
 
 STEPS = {"explore": drq.Gradient(5), "quantify": drq.Gradient(6)}
 

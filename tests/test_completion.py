@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import drq
-from drq import cli, completion
+from drq.commands import cli, completion
 
 
 def complete(shell, line, monkeypatch, capfd):

@@ -14,8 +14,8 @@ import drq.data
 from drq.data.cifar import LAYOUTS
 from drq.data.pickles import read_pickle
 from drq.errors import InputError
-from drq.files import digest
 from drq.images import View
+from drq.system.files import digest
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from refusals import refused
 from torch import Tensor, nn
 
 import drq
-from drq.adapters import Wrapper
 from drq.defences import AntiAdversary, Custom, Defence, Quantified, Standard, answers
 from drq.defences.answers import answered, settings
 from drq.defences.defended import Label
+from drq.method.adapters import Wrapper
 from drq.models.classifier import Card
 
 FEW = {"explore": drq.Gradient(4), "quantify": drq.Gradient(3)}

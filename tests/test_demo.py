@@ -7,7 +7,7 @@ import pytest
 from refusals import refused
 
 import drq
-from drq import cli, demo
+from drq.commands import cli, demo
 
 pytest.importorskip("sklearn")
 

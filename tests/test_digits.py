@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import drq
-from drq import files
 from drq.data.digits import TEST_IMAGES, split
 from drq.models import digits, weights
 from drq.models.digits import Recipe
 from drq.seeds import generator
+from drq.system import files
 
 pytest.importorskip("sklearn")
 

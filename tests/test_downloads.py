@@ -14,11 +14,11 @@ import pytest
 from layouts import cifar10, cifar10_c
 
 import drq.data
-from drq import downloads, files
 from drq.data.cifar import LAYOUTS
 from drq.data.corrupted import ARRAYS
-from drq.downloads import Source, alone, fetch, obtain, unpack
 from drq.errors import InputError
+from drq.system import downloads, files
+from drq.system.downloads import Source, alone, fetch, obtain, unpack
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 

@@ -21,14 +21,14 @@ from torch.utils.data import Dataset, TensorDataset
 
 import drq
 from drq import Spec, Trial, threats
-from drq.adapters import InPrecision, Subset, Wrapper
 from drq.data.dataset import Data, Held
 from drq.errors import MissingError
 from drq.evaluation.records import COLUMNS
 from drq.evaluation.showcase import examples
+from drq.method.adapters import InPrecision, Subset, Wrapper
 from drq.models import weights
 from drq.models.classifier import Card
-from drq.threads import threads
+from drq.system.threads import threads
 
 COUNT = 24
 PGD = threats.PGD("linf", 0.15, 4)

@@ -7,7 +7,7 @@ import pytest
 
 import drq
 from drq import models, threats
-from drq.evaluate import evaluate
+from drq.evaluation.loop import evaluate
 from drq.evaluation.plan import Task, tasks
 from drq.evaluation.published import experiments, published
 from drq.evaluation.spec import Spec

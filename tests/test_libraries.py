@@ -13,10 +13,10 @@ from stand_ins import Hub, Logits, Net, Published, Timm, Transformers, module, t
 from torch import nn
 
 from drq.errors import InputError
-from drq.files import digest
 from drq.images import View
 from drq.models.classifier import Card, Classifier
 from drq.models.libraries import load_huggingface, load_python, load_timm, load_torchvision
+from drq.system.files import digest
 
 SETTINGS = ("config.json", "preprocessor_config.json")
 

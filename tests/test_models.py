@@ -83,7 +83,7 @@ class TestInTheBox:
         assert Card("plain").explored == {}
 
     def test_the_card_knows_the_file(self):
-        assert drq.load_model("cifar10-small").card.sha256 == drq.files.digest(SMALL)
+        assert drq.load_model("cifar10-small").card.sha256 == drq.system.files.digest(SMALL)
 
     def test_a_model_survives_copies_and_pickles(self):
         model, x = drq.load_model("cifar10-small"), torch.rand(1, 3, 32, 32)
@@ -162,7 +162,7 @@ class TestFiles:
         net = architecture("preact_resnet18").build(10).eval()
         weights.write(net, folder / "cifar10-plain.safetensors")
         model = drq.load_model("cifar10-plain")
-        assert model.card.sha256 == drq.files.digest(folder / "cifar10-plain.safetensors")
+        assert model.card.sha256 == drq.system.files.digest(folder / "cifar10-plain.safetensors")
         assert {entry.name: entry.present for entry in drq.models.list()}["cifar10-plain"]
 
 

@@ -14,10 +14,10 @@ from scipy.stats import binomtest, norm
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
+from drq.defences import AntiAdversary, Augmentation, Hedge, NormalisedLikelihood, Smoothing
 from drq.defences.answers import answered
 from drq.defences.defence import Peer
-from drq.defences.movements import AntiAdversary, Hedge, NormalisedLikelihood
-from drq.defences.votes import Augmentation, Smoothing, even_odds
+from drq.defences.smoothing import even_odds
 from drq.models import Card, Classifier, WrongRange
 from drq.threats.pursuit import aimed_at
 

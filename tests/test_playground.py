@@ -19,7 +19,7 @@ from synthetic import records
 from torch import nn
 
 import drq
-from drq import cli
+from drq.commands import cli
 from drq.errors import InputError
 from drq.playground import cards, image_tab, markup, pictures, plane_tab, run_tab, runs, shifts
 from drq.playground.answers import answered, preview

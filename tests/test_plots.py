@@ -14,8 +14,7 @@ from refusals import refused
 from scipy.stats import binomtest
 from synthetic import records
 
-from drq import plots
-from drq.reporting import drawing
+from drq.report import drawing, plots
 
 ONE = records(models=("a",))
 STEPS = ((1, 20), (5, 20), (20, 20), (20, 5))
@@ -213,7 +212,7 @@ def test_axes_of_the_caller_are_used():
 def test_no_figure_needs_a_display_or_pyplot():
     code = (
         "import sys; sys.path.insert(0, 'tests')\n"
-        "from synthetic import records\nfrom drq import plots\n"
+        "from synthetic import records\nfrom drq.report import plots\n"
         "plots.accuracy_by_threat(records(20)).figure.savefig(sys.stdout.buffer, format='png')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )

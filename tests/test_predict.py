@@ -15,8 +15,9 @@ from PIL import Image
 from refusals import refused
 
 import drq
-from drq import cli, predict, terminal
-from drq.predict import Prediction, Predictor, Refusal, listed
+from drq.commands import cli, terminal
+from drq.serving import predict
+from drq.serving.predict import Prediction, Predictor, Refusal, listed
 
 
 class Stripes(torch.nn.Module):

@@ -5,12 +5,12 @@ import torch
 from refusals import refused
 
 import drq
-from drq.cli import main
+from drq.commands.cli import main
 from drq.defences import Standard
 from drq.evaluation import reading
 from drq.models.classifier import Card
-from drq.predict import Predictor
 from drq.reproduction.catalogue import wanted
+from drq.serving.predict import Predictor
 
 
 @pytest.mark.parametrize("name", drq.presets.PRESETS)

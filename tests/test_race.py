@@ -8,10 +8,10 @@ from classifiers import inputs, network
 from torch import Tensor
 
 import drq
+from drq.method.race import ALWAYS, BEHIND, OFTEN, _in_the_race, heats, race
 from drq.norms import Ball
 from drq.objectives import log_odds, toward
-from drq.race import ALWAYS, BEHIND, OFTEN, _in_the_race, heats, race
-from drq.search import Problems, solve
+from drq.search.loop import Problems, solve
 
 SETTINGS = {"explore": drq.Gradient(12), "quantify": drq.Gradient(6)}
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 import drq
 from drq import threats
-from drq.adapters import Wrapper
 from drq.defences import AntiAdversary
-from drq.progress import Bar
-from drq.search import slope
+from drq.method.adapters import Wrapper
+from drq.search.loop import slope
+from drq.system.progress import Bar
 from drq.threats.duel import duel
 from drq.threats.pursuit import ITSELF, NONE, aimed_at
 

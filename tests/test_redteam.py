@@ -7,8 +7,8 @@ import pytest
 from refusals import refused
 
 from drq import threats
-from drq.cli import main
-from drq.redteam import parsed, trained_on, trial
+from drq.commands.cli import main
+from drq.commands.redteam import parsed, trained_on, trial
 
 
 def test_attacks_follow_the_training():

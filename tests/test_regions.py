@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import drq
-from drq.calibration import Calibrated
 from drq.decision import Block, conclude
+from drq.method.calibration import Calibrated
+from drq.method.regions import Regions, one_by_one
+from drq.method.setting import prepare
 from drq.objectives import log_odds
-from drq.regions import Regions, one_by_one
-from drq.search import Problems, solve
-from drq.setting import prepare
+from drq.search.loop import Problems, solve
 
 NORMS = ["linf", "l2", "l1"]
 

@@ -18,9 +18,9 @@ from refusals import refused
 from synthetic import records
 from whole_runs import ABOUT, everything, pictures
 
-from drq.report import report
-from drq.reporting.page import Markup, element, image, png
-from drq.reporting.verdict import UNTESTED, verdict
+from drq.report.html import report
+from drq.report.page import Markup, element, image, png
+from drq.report.verdict import UNTESTED, verdict
 
 VOID = {"meta", "img", "br"}
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "report.py"
@@ -342,7 +342,7 @@ def test_every_model_has_its_turn():
     text = report(frame)
     assert "<b>Accuracy: a, set 0</b>" in text
     assert "<b>Accuracy: b, set 0</b>" in text
-    assert "These are the first 14; drq.plots draws the others." in text
+    assert "These are the first 14; drq.report.plots draws the others." in text
 
 
 def test_no_rows():

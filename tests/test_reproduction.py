@@ -9,11 +9,11 @@ import pytest
 from refusals import refused
 from synthetic import records as made_up
 
-from drq import tables
-from drq.cli import main
+from drq.commands.cli import main
 from drq.evaluation.published import experiments, published
 from drq.evaluation.records import COLUMNS, DETAILS
 from drq.evaluation.run import Run
+from drq.report import tables
 from drq.reproduction import catalogue, cells, improvements, keeping, ledger, pages, peers
 from drq.reproduction.claims import claims
 from drq.threats.corruptions.constants import KINDS

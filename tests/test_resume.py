@@ -29,7 +29,7 @@ from drq.evaluation.records import UNTIMED
 from drq.evaluation.run import DRAFT, Writer
 from drq.evaluation.stage import Provision
 
-LOOP = sys.modules["drq.evaluate"]  # the module; drq.evaluate is its function
+LOOP = sys.modules["drq.evaluation.loop"]
 with torch.random.fork_rng():
     torch.manual_seed(0)
     MODEL, OTHER = (nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).eval() for _ in range(2))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 import drq
 from drq.objectives import Objective, Score, away_from, toward
-from drq.search import search, slope
+from drq.search.loop import search, slope
 
 METHODS = {
     "gradient": drq.Gradient(6),

@@ -10,8 +10,8 @@ from refusals import refused
 from scipy import stats
 from synthetic import records as made_up
 
-from drq import selective
-from drq.selective import aurc, bootstrapped, compare, excess_aurc, least_aurc, risk_coverage, threshold_for, upper_bound
+from drq.report import selective
+from drq.report.selective import aurc, bootstrapped, compare, excess_aurc, least_aurc, risk_coverage, threshold_for, upper_bound
 
 
 def sample(images=200, levels=None, seed=0):

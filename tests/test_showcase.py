@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 import drq
-from drq.adapters import Wrapper
 from drq.evaluation.showcase import examples
+from drq.method.adapters import Wrapper
 
 KEPT, ALL = 4, 6
 

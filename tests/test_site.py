@@ -144,12 +144,12 @@ def test_the_search_stays_in_its_ball_and_descends(tmp_path, monkeypatch):
     label = torch.zeros(20, dtype=torch.long)
     for norm in ("linf", "l2", "l1"):
         ball, objective = drq.Ball(x, 0.2, norm), drq.favour(model, label)
-        found = drq.search.search(momentum, objective, ball)
+        found = drq.search.loop.search(momentum, objective, ball)
         assert ball.contains(found.point).all()
         assert (found.value < objective(x).value).all()
-        alone = drq.search.search(momentum, objective[3:4], ball[torch.tensor([3])])
+        alone = drq.search.loop.search(momentum, objective[3:4], ball[torch.tensor([3])])
         torch.testing.assert_close(alone.point[0], found.point[3])
-    found = drq.search.search(momentum, drq.favour(lambda x: x[:, :2], label), drq.Ball(x, 0.2, "linf"))
+    found = drq.search.loop.search(momentum, drq.favour(lambda x: x[:, :2], label), drq.Ball(x, 0.2, "linf"))
     torch.testing.assert_close(found.point, x + 0.2 * torch.tensor([1.0, -1.0, 0.0, 0.0]))  # the best point is known
 
 
@@ -250,7 +250,7 @@ def site(tmp_path_factory):
 def test_the_site_is_built_without_a_warning_and_asks_no_other_host(site):
     pages = {str(page.relative_to(site)) for page in site.rglob("*.html")}
     assert {str(page.relative_to(DOCS).with_suffix(".html")) for page in DOCS.rglob("*.md")} <= pages
-    assert {"source/drq/slots.py.html", "source/examples/tour.ipynb.html", "source/CONTRIBUTING.html"} <= pages
+    assert {"source/drq/engine/slots.py.html", "source/examples/tour.ipynb.html", "source/CONTRIBUTING.html"} <= pages
     for page in pages:
         parser = Requests()
         parser.feed((site / page).read_text())

@@ -11,12 +11,12 @@ from classifiers import inputs, network
 from torch import Tensor
 
 import drq
-from drq import slots
-from drq.engine import Engine
+from drq.engine import slots
+from drq.engine.drive import Engine
+from drq.engine.slots import Lane
 from drq.norms import Ball
 from drq.objectives import away_from, toward
-from drq.search import Going, Problems, solve
-from drq.slots import Lane
+from drq.search.loop import Going, Problems, solve
 
 STEPS = {"explore": drq.Gradient(4), "quantify": drq.Gradient(5)}
 CHUNKS = [1, 2, 7, 16, 64]

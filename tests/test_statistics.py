@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from drq.statistics import Z, binomial_below, paired, score_test, sign_test, student, tango, wilson
+from drq.report.statistics import Z, binomial_below, paired, score_test, sign_test, student, tango, wilson
 
 COUNTS = [(0, 1), (1, 1), (0, 10), (3, 10), (10, 10), (834, 1000), (1, 10_000), (999_999, 1_000_000)]
 

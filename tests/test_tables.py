@@ -13,9 +13,9 @@ from refusals import refused
 from scipy import stats
 from synthetic import records as made_up
 
-from drq.selective import compare
-from drq.statistics import paired, wilson
-from drq.tables import GROUP, SUITE, VALUES, against_paper, cells, mean_over_data, worst_case
+from drq.report.selective import compare
+from drq.report.statistics import paired, wilson
+from drq.report.tables import GROUP, SUITE, VALUES, against_paper, cells, mean_over_data, worst_case
 
 THREATS = {"clean": "clean", "FAB": "ensemble", "Square": "ensemble", "PGD": "ensemble"}
 DEFENCES = ("standard", "DRQ linf", "DRQ l2")
@@ -351,7 +351,7 @@ MEASURE = """
 import resource, sys, time
 sys.path.insert(0, {tests!r})
 from synthetic import records
-from drq import selective, tables
+from drq.report import selective, tables
 made = records(5000, [f"m{{n}}" for n in range(5)], [f"cifar10-c/{{kind}}/5" for kind in ("fog", "snow", "frost", "contrast")],
                {{"clean": "clean", "A": "x", "B": "x", "C": "y", "D": "y"}})
 assert len(made) == 1_000_000

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import drq
 from drq import threats
-from drq.adapters import Wrapper
+from drq.method.adapters import Wrapper
 from drq.threats.duel import duel
 from drq.threats.pursuit import aimed_at
 

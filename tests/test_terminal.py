@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from drq import terminal
+from drq.commands import terminal
 
 
 class Screen(io.StringIO):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import drq
 from drq import theory
 from drq.norms import as_norm
-from drq.threads import threads
+from drq.system.threads import threads
 
 ROOT = Path(__file__).parent.parent
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "propositions.py"))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import drq
 from drq.errors import InputError
-from drq.search import search
+from drq.search.loop import search
 from drq.threats.third_party import AutoAttack, Foolbox, ThirdParty
 
 MEMBERS = {

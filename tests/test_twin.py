@@ -7,8 +7,8 @@ import torch
 from classifiers import inputs, network
 from torch import Tensor, nn
 
-from drq.adapters import InPrecision
-from drq.twin import Twin, Watcher
+from drq.engine.twin import Twin, Watcher
+from drq.method.adapters import InPrecision
 
 PLAIN, LAST = torch.contiguous_format, torch.channels_last
 

@@ -10,9 +10,9 @@ from markdown_it import MarkdownIt
 from refusals import refused
 from synthetic import records as made_up
 
-from drq.reporting.typesetting import LATEX, number
-from drq.statistics import wilson
-from drq.tables import GROUP, against_paper, cells, csv, latex, markdown, mean_over_data, wide, worst_case
+from drq.report.statistics import wilson
+from drq.report.tables import GROUP, against_paper, cells, csv, latex, markdown, mean_over_data, wide, worst_case
+from drq.report.typesetting import LATEX, number
 
 NASTY = [
     "plain", "a|b", "back\\slash", "\\|", "_under_ __score__", "*star* **stars**", "`code`", "<b>bold</b>", "&amp; & &lt;",

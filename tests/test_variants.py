@@ -12,7 +12,7 @@ from classifiers import inputs, linear, network
 import drq
 from drq.models.preact_resnet import PreActResNet18
 from drq.models.wide_resnet import WideResNet
-from drq.search import State, search
+from drq.search.loop import State, search
 from drq.seeds import generator
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 from synthetic import records
 from whole_runs import everything
 
-from drq.reporting.verdict import UNTESTED, Finding, verdict
+from drq.report.verdict import UNTESTED, Finding, verdict
 
 
 def answered(right, defence, threat="clean", victim="base", withstood=None, passes=0.0):

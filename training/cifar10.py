@@ -17,13 +17,13 @@ from loop import Recipe, train
 from torch import Tensor, nn
 
 import drq
-from drq.files import digest
 from drq.models import weights
 from drq.models.architectures import architecture
 from drq.models.classifier import Card, Classifier
 from drq.models.stored import CIFAR10
 from drq.models.trained import place
-from drq.progress import Bar
+from drq.system.files import digest
+from drq.system.progress import Bar
 
 RECIPES = {
     "small": Recipe("wrn_28_2_swish", epochs=100, norm="linf", radius=8 / 255, steps=5),

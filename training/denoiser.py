@@ -16,12 +16,12 @@ from cifar10 import images
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from drq.adapters import InPrecision
-from drq.files import digest
+from drq.method.adapters import InPrecision
 from drq.models import weights
 from drq.models.dncnn import DnCNN
 from drq.models.trained import place
-from drq.progress import Bar, Tell
+from drq.system.files import digest
+from drq.system.progress import Bar, Tell
 
 NOISE, BATCH, RATE, EPOCHS = 0.1, 128, 0.001, 40
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from drq import Ball, Gradient, away_from
-from drq.adapters import InPrecision
-from drq.progress import Tell
-from drq.search import search
+from drq.method.adapters import InPrecision
+from drq.search.loop import search
+from drq.system.progress import Tell
 
 
 @dataclass(frozen=True)

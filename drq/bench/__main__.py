@@ -12,7 +12,7 @@ from drq.bench import promises, summary
 from drq.bench.run import measure, read
 from drq.bench.settings import PARTS, Settings
 from drq.errors import InputError
-from drq.progress import Bar, silent
+from drq.system.progress import Bar, silent
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
-from drq.adapters import channels_last
 from drq.errors import require
+from drq.method.adapters import channels_last
 from drq.seeds import generator
 
 PIXELS = 32  # of a drawing, before it is enlarged

@@ -12,8 +12,8 @@ from drq.bench.settings import PARTS, Settings
 from drq.bench.timing import machine
 from drq.bench.workshop import Task, Workshop
 from drq.errors import InputError, require
-from drq.files import in_one_piece
-from drq.progress import Tell, silent
+from drq.system.files import in_one_piece
+from drq.system.progress import Tell, silent
 from drq.version import __version__
 
 TASKS: Mapping[str, Callable[[Workshop], list[Task]]] = {

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from drq.adapters import channels_last
 from drq.bench.contestants import NAIVE, Contestant, Decide
 from drq.bench.naive import Answer
 from drq.bench.timing import Memory, clocked
 from drq.bench.workshop import Task, Workshop
+from drq.method.adapters import channels_last
 
 BARE = "float16"  # the precision in which the bare model is timed
 LONG = 40.0  # seconds after which a timing is not repeated

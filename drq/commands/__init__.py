@@ -1,1 +1,1 @@
-"""The commands of ``drq``, by kind of work. A command reads its options, calls the library, and shows what came back."""
+"""The commands of ``drq``, one file each. A command reads its options, calls the library, and shows what came back."""

@@ -20,9 +20,9 @@ from drq.data.imagenet import VALIDATION, VARIANTS, load_validation, load_varian
 from drq.data.places import Asked, Origin
 from drq.data.plane import load_gaussians
 from drq.errors import InputError, require
-from drq.files import data_folder
 from drq.images import View
-from drq.progress import Bar, Tell
+from drq.system.files import data_folder
+from drq.system.progress import Bar, Tell
 
 
 class Entry(NamedTuple):

@@ -12,9 +12,9 @@ from torch import Tensor
 from drq.data.dataset import Data, Files, Held, check_view
 from drq.data.pickles import read_pickle
 from drq.data.places import Asked, Origin
-from drq.downloads import Source
 from drq.errors import require
-from drq.files import digest
+from drq.system.downloads import Source
+from drq.system.files import digest
 
 SHAPE = (3, 32, 32)
 

@@ -18,9 +18,9 @@ from drq.data.cifar import LAYOUTS, SHAPE, check_labels, class_names, load_cifar
 from drq.data.dataset import Data, Files, Reader, as_floats, check_view
 from drq.data.imagenet import VALIDATION, load_validation, of_folder
 from drq.data.places import Asked, Origin
-from drq.downloads import Source
 from drq.errors import InputError, MissingError, require
 from drq.images import View
+from drq.system.downloads import Source
 from drq.threats.corruptions import KINDS, Corruption
 from drq.threats.corruptions.constants import SEVERITIES
 from drq.threats.corruptions.frost import PHOTOGRAPHS, digest

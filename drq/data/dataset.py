@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from drq.errors import require
-from drq.files import digest
 from drq.images import View
+from drq.system.files import digest
 
 
 class Reader(Protocol):

@@ -11,8 +11,8 @@ from torch import Tensor
 from drq.data.dataset import Data, Files
 from drq.data.places import Asked
 from drq.errors import require
-from drq.files import data_folder
 from drq.images import View, pixels, read
+from drq.system.files import data_folder
 
 ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm"}
 PREFIX = "folder:"

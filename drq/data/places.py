@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from drq.downloads import Source, obtain
 from drq.errors import MissingError
-from drq.files import data_folder
 from drq.images import View
-from drq.progress import Tell, silent
+from drq.system.downloads import Source, obtain
+from drq.system.files import data_folder
+from drq.system.progress import Tell, silent
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,16 @@
 """Ways to answer with a given model, behind one call, so that they can be compared."""
 
-from drq.defences.adaptation import Memo, NormAdaptation, Tent
 from drq.defences.answers import Answers, answered
+from drq.defences.anti_adversary import AntiAdversary
+from drq.defences.augmentation import Augmentation
 from drq.defences.catalogue import PEERS
 from drq.defences.defence import Custom, Defence, Peer, Quantified, Standard
-from drq.defences.movements import AntiAdversary, Hedge, NormalisedLikelihood
-from drq.defences.votes import Augmentation, Smoothing
+from drq.defences.hedge import Hedge
+from drq.defences.memo import Memo
+from drq.defences.norm_adaptation import NormAdaptation
+from drq.defences.normalised_likelihood import NormalisedLikelihood
+from drq.defences.smoothing import Smoothing
+from drq.defences.tent import Tent
 
 __all__ = [
     "PEERS",

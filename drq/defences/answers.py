@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from drq.calibration import Calibrated
 from drq.decision import Decision
 from drq.drq import DRQ
-from drq.gradient import Gradient
+from drq.method.calibration import Calibrated
 from drq.rows import Rows
+from drq.search.gradient import Gradient
 from drq.threats.target import Target, check_label, check_scores
 
 POINTS_BYTES = 2**28  # of the points that DRQ keeps for a batch

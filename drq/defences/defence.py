@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from drq.adapters import Behind
 from drq.drq import DRQ
 from drq.errors import require
+from drq.method.adapters import Behind
 from drq.models.classifier import Card
 from drq.models.libraries import load_python
 from drq.presets import PAPER_REACH

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from drq.adapters import Wrapper
 from drq.defences.defence import Peer
 from drq.errors import require
+from drq.method.adapters import Wrapper
 from drq.models.classifier import WrongRange
 from drq.objectives import Model
 

@@ -1,1 +1,1 @@
-"""From a spec to records: what is evaluated, how it is cut into shards, and how their rows are kept."""
+"""From a spec to records: what is evaluated, how it is cut into shards, the only loop over data, and how rows are kept."""

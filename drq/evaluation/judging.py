@@ -24,7 +24,7 @@ from drq.evaluation.plan import Shard
 from drq.evaluation.records import COLUMNS, DTYPES, NOTHING, SCHEMA_VERSION
 from drq.evaluation.stage import Kept, Provision, Scene, around, chosen_device, scene
 from drq.norms import L2, Linf
-from drq.threads import threads
+from drq.system.threads import threads
 from drq.threats.threat import Attack, BallThreat, Shifted
 from drq.version import __version__
 

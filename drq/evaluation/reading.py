@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 from torch import nn
 
 from drq import objectives
-from drq.auto_step import AutoStep
-from drq.calibration import Calibrated
 from drq.defences.catalogue import PEERS
 from drq.defences.defence import Custom, Defence, Quantified, Standard
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
-from drq.gradient import Gradient, Random
+from drq.method.calibration import Calibrated
 from drq.presets import PAPER_REACH, named
 from drq.restoration import Restoration
-from drq.smoothing import InnerAttack, Noise
+from drq.search.auto_step import AutoStep
+from drq.search.gradient import Gradient, Random
+from drq.search.smoothing import InnerAttack, Noise
 from drq.threats.catalogue import FAMILIES
 from drq.threats.corruptions import KINDS, Corruption
 from drq.threats.ensemble import ensemble

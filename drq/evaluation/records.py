@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drq.errors import InputError, imported, one_line
-from drq.files import in_one_piece
+from drq.system.files import in_one_piece
 
 if TYPE_CHECKING:
     import polars

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from drq.errors import InputError, one_line, require
 from drq.evaluation.plan import Shard, Task
 from drq.evaluation.records import COLUMNS, SCHEMA_VERSION, as_frame, read_arrays, read_part, require_polars, write_part
-from drq.files import claimed, in_one_piece
+from drq.system.files import claimed, in_one_piece
 
 if TYPE_CHECKING:
     import polars

@@ -16,7 +16,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from drq.adapters import InPrecision, Subset, channels_last
 from drq.data.catalogue import load as load_data
 from drq.data.dataset import Data, Relabelled
 from drq.defences.defence import Defence, Quantified
@@ -25,6 +24,7 @@ from drq.errors import InputError, MissingError, require
 from drq.evaluation.plan import tasks
 from drq.evaluation.spec import Spec
 from drq.images import View
+from drq.method.adapters import InPrecision, Subset, channels_last
 from drq.models import weights
 from drq.models.catalogue import load as load_model
 

@@ -17,11 +17,11 @@ from urllib.parse import parse_qsl
 from torch import nn
 
 from drq.errors import InputError, nearest, require
-from drq.files import models_folder
 from drq.models import digits, libraries, plane, robustbench, trained, weights
 from drq.models.classifier import Card, Classifier
 from drq.models.dncnn import Denoised
 from drq.models.stored import NONE, Normalisation, Stored
+from drq.system.files import models_folder
 
 logger = logging.getLogger("drq")
 

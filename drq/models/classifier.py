@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from drq.adapters import Wrapper
 from drq.errors import require
 from drq.images import View
+from drq.method.adapters import Wrapper
 from drq.objectives import Model
 from drq.presets import PAPER_REACH
 

@@ -16,16 +16,16 @@ from torch.nn.functional import cross_entropy
 
 from drq.data.digits import Images, split
 from drq.errors import InputError
-from drq.files import cache_folder
-from drq.gradient import Gradient
 from drq.images import View
 from drq.models import weights
 from drq.models.classifier import Card, Classifier
 from drq.norms import Ball, Linf
 from drq.objectives import away_from
-from drq.search import check_count, search
+from drq.search.gradient import Gradient
+from drq.search.loop import check_count, search
 from drq.seeds import generator
-from drq.threads import threads
+from drq.system.files import cache_folder
+from drq.system.threads import threads
 
 SUMMARY = "small CNN, adversarially trained at first use on scikit-learn's digits with linf 0.15"
 logger = logging.getLogger("drq")

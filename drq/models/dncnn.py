@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from drq.adapters import Behind
+from drq.method.adapters import Behind
 from drq.objectives import Model
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from drq.adapters import Wrapper
 from drq.errors import require
+from drq.method.adapters import Wrapper
 
 PADDING = -1  # stands where no token is
 AGREEMENT = 1e-3  # of logits through embeddings with logits through tokens; other positions or padding change much more

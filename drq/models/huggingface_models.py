@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from drq.adapters import FirstOutput
 from drq.errors import InputError, one_line, require
-from drq.files import digest
 from drq.images import View
+from drq.method.adapters import FirstOutput
 from drq.models.classifier import Card, Classifier
 from drq.models.published import building, check_classes, from_hub, imported, settled
+from drq.system.files import digest
 
 SAFE, SHARDED = "model.safetensors", "model.safetensors.index.json"
 WEIGHTS = (SAFE, SHARDED)  # one of them

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from drq.adapters import Wrapper
 from drq.data.plane import points
 from drq.errors import imported
+from drq.method.adapters import Wrapper
 from drq.models.classifier import Card
 from drq.models.scikit import from_sklearn
 

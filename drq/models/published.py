@@ -15,7 +15,7 @@ from torch import nn
 
 from drq import errors
 from drq.errors import InputError, MissingError, one_line, require
-from drq.files import digest
+from drq.system.files import digest
 
 Module = TypeVar("Module", bound=nn.Module)
 

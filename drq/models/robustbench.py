@@ -10,11 +10,11 @@ from typing import Any
 from torch import nn
 
 from drq.errors import InputError, MissingError, nearest, require
-from drq.files import models_folder
 from drq.images import View
 from drq.models import weights
 from drq.models.classifier import Card
 from drq.models.stored import CIFAR10, CIFAR10_CLASSES, CIFAR100, HALF, IMAGENET, Stored
+from drq.system.files import models_folder
 
 REMEDY = (
     "download it from https://github.com/RobustBench/robustbench and put it there, "

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from drq.adapters import SingleLogit
 from drq.errors import require
+from drq.method.adapters import SingleLogit
 
 __all__ = ["from_sklearn"]
 

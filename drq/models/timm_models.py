@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from drq.errors import require
-from drq.files import digest
 from drq.images import View
 from drq.models.classifier import Card, Classifier
 from drq.models.published import File, absent, building, check_classes, check_name, from_hub, from_url, imported, settled
 from drq.models.weights import pickled
+from drq.system.files import digest
 
 SAFE = "model.safetensors"
 

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from drq.errors import MissingError, require
-from drq.files import models_folder
 from drq.models import weights
 from drq.models.classifier import Card, Classifier
 from drq.models.dncnn import DnCNN
 from drq.models.stored import CIFAR10, CIFAR10_CLASSES, Stored
+from drq.system.files import models_folder
 
 PACKAGE = Path(__file__).parent
 

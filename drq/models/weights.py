@@ -17,7 +17,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from drq.errors import InputError, MissingError, require
-from drq.files import digest, in_one_piece
+from drq.system.files import digest, in_one_piece
 
 AGAIN = "it is damaged or something else; fetch it again"
 CHECKSUM = "contents_sha256"  # what the files that we write say of themselves

@@ -11,7 +11,7 @@ from torch import Tensor
 from drq.decision import Decision
 from drq.drq import DRQ
 from drq.errors import require
-from drq.plane import Plane
+from drq.planes.plane import Plane
 from drq.playground.pictures import Picture, card, class_names, classifier
 from drq.playground.shifts import shifted
 from drq.playground.watching import Watch, Watched

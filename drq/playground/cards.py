@@ -7,15 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
-from drq import plots
 from drq.decision import Decision
 from drq.defences.defence import Quantified
 from drq.errors import InputError
 from drq.evaluation.reading import defence
 from drq.models.trained import IN_THE_BOX, STORED
-from drq.plane import Plane
+from drq.planes.plane import Plane
 from drq.playground import markup
 from drq.playground.pictures import class_names, classifier
+from drq.report import plots
 
 FACTS = {
     "label": "true class",

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from drq.calibration import Calibrated
 from drq.decision import Decision, conclude
 from drq.drq import DRQ
-from drq.regions import Regions, one_by_one
-from drq.search import Going, Problems, solve
-from drq.setting import prepare
+from drq.method.calibration import Calibrated
+from drq.method.regions import Regions, one_by_one
+from drq.method.setting import prepare
+from drq.search.loop import Going, Problems, solve
 
 
 @dataclass(frozen=True, eq=False)

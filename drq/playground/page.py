@@ -15,7 +15,7 @@ from drq.playground import image_tab, plane_tab, run_tab
 from drq.playground.guard import PURPOSE, REMEDY, Guard, nothing_fetched
 from drq.playground.pictures import BYTES
 from drq.playground.watching import Desk
-from drq.threads import threads
+from drq.system.threads import threads
 
 HEAD = """<div class="head"><h1>Decision Region Quantification</h1>
 <p>DRQ does not ask which class is most likely at an input. It looks around for the most confident point of every class, then

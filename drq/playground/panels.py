@@ -1,6 +1,6 @@
 """The four panels of the first tab as SVG: quick to make, sharp at any size. Nothing here asks a model.
 
-As in :mod:`drq.reporting.planes`, classes differ in lightness and hatching, and what was found in the form of its marker.
+As in :mod:`drq.report.planes`, classes differ in lightness and hatching, and what was found in the form of its marker.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from drq.errors import imported
 from drq.norms import as_norm
 from drq.playground.points import REMEDY
 from drq.playground.scene import STAGES, Regions, Scene
-from drq.reporting.drawing import INK
-from drq.reporting.planes import COLOURS, TINTS, TITLES
+from drq.report.drawing import INK
+from drq.report.planes import COLOURS, TINTS, TITLES
 
 SIDE = 400  # units of a panel
 HATCHING = ("", "M0 8 8 0", "M3.4 4h1.2", "M0 0 8 8")  # of every class, in a tile of 8 x 8

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from drq import images
 from drq.data.catalogue import load as load_data
 from drq.errors import InputError, require
+from drq.images import View
 from drq.models.catalogue import list as known_models
 from drq.models.catalogue import load as load_model
 from drq.models.classifier import Card
-from drq.playground.drawn import scenes
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 BYTES = 8 * 2**20  # of an upload, at most
 PIXELS = 16_000_000  # of a picture that is brought along, at most: a telephone's photograph has 12 million
 OFFERED = 12  # images of a data set
+SIDE = 256  # of a scene drawn here, which its model sees small
 MADE, CIFAR, DIGITS = "Drawn here", "CIFAR-10 test images", "Handwritten digits"
 SMALL, *OTHERS = "cifar10-small", "cifar10-linf", "cifar10-l2", "cifar10-augment", "cifar10-plain"
 MODELS = {MADE: (SMALL, *OTHERS), CIFAR: (SMALL, *OTHERS), DIGITS: ("digits",)}  # who can look at them, the usual one first
@@ -120,3 +125,82 @@ def _size(data: bytes) -> tuple[int, int]:
         return PIXELS, 2
     except Exception:  # a hostile file makes decoders raise anything
         return 0, 0
+
+
+def _sky(draw: Any, top: tuple[int, int, int], bottom: tuple[int, int, int], until: int = SIDE) -> None:
+    """A background that changes slowly, as no flat colour in a photograph."""
+    for y in range(until):
+        share = y / SIDE
+        draw.line([0, y, SIDE, y], fill=tuple(round(a + share * (b - a)) for a, b in zip(top, bottom, strict=True)))
+
+
+def _ship(draw: Any) -> None:
+    _sky(draw, (170, 200, 225), (215, 225, 235))
+    draw.rectangle([0, 165, SIDE, SIDE], fill=(40, 80, 115))
+    draw.polygon([(25, 140), (232, 140), (205, 185), (55, 185)], fill=(60, 35, 35))
+    draw.rectangle([80, 105, 175, 140], fill=(235, 235, 230))
+    draw.rectangle([115, 65, 140, 105], fill=(190, 60, 45))
+
+
+def _airplane(draw: Any) -> None:
+    _sky(draw, (105, 160, 220), (190, 215, 240))
+    draw.polygon([(30, 128), (60, 112), (205, 112), (232, 124), (205, 138), (60, 140)], fill=(240, 240, 245))
+    draw.polygon([(110, 120), (150, 120), (95, 205), (75, 205)], fill=(205, 208, 218))
+    draw.polygon([(120, 114), (150, 114), (120, 62), (106, 62)], fill=(215, 218, 228))
+    draw.polygon([(38, 122), (66, 114), (46, 72), (30, 72)], fill=(60, 85, 160))
+
+
+def _automobile(draw: Any) -> None:
+    _sky(draw, (205, 212, 215), (225, 225, 220))
+    draw.rectangle([0, 175, SIDE, SIDE], fill=(95, 95, 98))
+    draw.rounded_rectangle([22, 125, 234, 188], 22, fill=(185, 25, 30))
+    draw.polygon([(66, 128), (92, 82), (172, 82), (204, 128)], fill=(160, 20, 26))
+    draw.polygon([(80, 125), (98, 92), (166, 92), (188, 125)], fill=(150, 185, 205))
+    for x in (72, 186):
+        draw.ellipse([x - 25, 163, x + 25, 213], fill=(20, 20, 22))
+        draw.ellipse([x - 10, 178, x + 10, 198], fill=(170, 170, 172))
+
+
+def _truck(draw: Any) -> None:
+    _sky(draw, (185, 205, 215), (220, 220, 210))
+    draw.rectangle([0, 190, SIDE, SIDE], fill=(120, 112, 98))
+    draw.rectangle([20, 62, 168, 180], fill=(238, 238, 232))
+    draw.polygon([(172, 98), (212, 98), (236, 138), (236, 180), (172, 180)], fill=(30, 75, 150))
+    draw.polygon([(184, 106), (208, 106), (224, 136), (184, 136)], fill=(175, 205, 215))
+    for x in (58, 118, 206):
+        draw.ellipse([x - 20, 164, x + 20, 204], fill=(22, 22, 22))
+
+
+def _frog(draw: Any) -> None:
+    _sky(draw, (95, 82, 60), (120, 105, 75))
+    draw.ellipse([55, 95, 205, 215], fill=(95, 140, 50))
+    draw.ellipse([80, 60, 185, 150], fill=(110, 155, 60))
+    for x in (98, 166):
+        draw.ellipse([x - 16, 52, x + 16, 84], fill=(125, 165, 70))
+        draw.ellipse([x - 7, 60, x + 7, 76], fill=(15, 15, 10))
+    draw.arc([100, 95, 165, 130], 15, 165, fill=(50, 75, 25), width=5)
+
+
+SCENES: dict[str, Callable[[Any], None]] = {
+    "airplane": _airplane,
+    "automobile": _automobile,
+    "frog": _frog,
+    "ship": _ship,
+    "truck": _truck,
+}
+
+
+def scene(name: str) -> Image:
+    """The large picture."""
+    import PIL.Image
+    import PIL.ImageDraw
+
+    image = PIL.Image.new("RGB", (SIDE, SIDE))
+    SCENES[name](PIL.ImageDraw.Draw(image))
+    return image
+
+
+@cache
+def scenes() -> dict[str, Tensor]:
+    """All of them as inputs (3, 32, 32), by the class that they show."""
+    return {name: View(32, 32, interpolation="box")(scene(name)) for name in SCENES}

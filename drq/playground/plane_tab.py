@@ -9,7 +9,7 @@ from drq.playground import markup
 from drq.playground.panels import FORMS, panels
 from drq.playground.points import DATA, MODELS
 from drq.playground.scene import MOST_RADIUS, MOST_STEPS, NORMS, Scene, Settings, scene
-from drq.reporting.planes import COLOURS
+from drq.report.planes import COLOURS
 
 CALIBRATED, OWN, SET = "calibrated, for a confidence", "calibrated, for the point's own confidence", "set by hand"
 START = (0.3, 0.7)  # a pocket of one class inside the other, where DRQ corrects the classifier

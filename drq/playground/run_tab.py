@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drq import plots, tables
 from drq.errors import InputError
 from drq.playground import markup
 from drq.playground.cards import card, decided, names_of, record
 from drq.playground.runs import FILTERS, Opened, listed, opened
+from drq.report import plots, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from drq.calibration import Calibrated
 from drq.drq import DRQ
 from drq.errors import require
-from drq.gradient import Gradient
+from drq.method.calibration import Calibrated
 from drq.norms import as_norm
 from drq.playground.journey import Journey, Path, journey
 from drq.playground.points import Points, classifier, points
-from drq.threads import threads
+from drq.search.gradient import Gradient
+from drq.system.threads import threads
 
 NORMS = ("l2", "linf", "l1")
 MOST_STEPS = 40

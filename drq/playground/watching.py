@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from drq.adapters import Wrapper
+from drq.method.adapters import Wrapper
 
 T = TypeVar("T")
 OFTEN = 0.2  # seconds between two looks at how far it is

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from drq.errors import InputError
-from drq.evaluate import Event
-from drq.progress import Bar
+from drq.evaluation.loop import Event
 from drq.reproduction.catalogue import entries, repeat, wanted
+from drq.system.progress import Bar
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drq.errors import nearest, require
-from drq.evaluate import Tell, evaluate, silent
+from drq.evaluation.loop import Tell, evaluate, silent
 from drq.evaluation.published import GAPS, experiments, folder
 from drq.evaluation.run import Run
 from drq.evaluation.sources import as_spec

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from drq import tables
 from drq.evaluation.published import published, stand_ins
 from drq.evaluation.records import require_polars
-from drq.reporting.expressions import UNDEFENDED
+from drq.report import tables
+from drq.report.expressions import UNDEFENDED
 from drq.reproduction.comparisons import CORRUPTIONS, corrected
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from drq.evaluation.published import stand_ins
 from drq.evaluation.records import require_polars
-from drq.statistics import Z, paired, wilson
-from drq.tables import mean_over_data
+from drq.report.statistics import Z, paired, wilson
+from drq.report.tables import mean_over_data
 
 if TYPE_CHECKING:
     import polars

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from drq.evaluation.records import require_polars
-from drq.reporting.typesetting import number
+from drq.report.statistics import student
+from drq.report.typesetting import number
 from drq.reproduction.pages import table
 from drq.reproduction.peers import ALONE
-from drq.statistics import student
 
 if TYPE_CHECKING:
     import polars

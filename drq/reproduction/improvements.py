@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from drq.errors import InputError
 from drq.evaluation.records import require_polars
 from drq.presets import PRESETS
-from drq.reporting.typesetting import number
+from drq.report.typesetting import number
 from drq.reproduction.catalogue import BEYOND
 from drq.reproduction.held_out import FEW, Gain, behind, on_more, report
 from drq.reproduction.keeping import Record, kept

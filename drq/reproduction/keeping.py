@@ -17,7 +17,7 @@ import numpy as np
 from drq.errors import InputError, require
 from drq.evaluation.records import COLUMNS, DETAILS, require_polars
 from drq.evaluation.run import Run
-from drq.files import in_one_piece
+from drq.system.files import in_one_piece
 
 if TYPE_CHECKING:
     import polars

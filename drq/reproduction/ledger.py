@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from drq.evaluation.published import notes, reasons, stand_ins
 from drq.evaluation.records import require_polars
-from drq.files import in_one_piece
-from drq.reporting.typesetting import number
+from drq.report.tables import WORST_CASE
+from drq.report.typesetting import number
 from drq.reproduction import cells, improvements, peers
 from drq.reproduction.catalogue import Entry, entries, gaps
 from drq.reproduction.claims import claims, find
@@ -19,7 +19,7 @@ from drq.reproduction.keeping import Record, kept
 from drq.reproduction.measures import Finding
 from drq.reproduction.pages import made, short, table
 from drq.reproduction.pictures import FIGURES, draw, saved, selective
-from drq.tables import WORST_CASE
+from drq.system.files import in_one_piece
 
 if TYPE_CHECKING:
     import polars

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from drq.evaluation.published import stand_ins
 from drq.evaluation.records import require_polars
-from drq.reporting.expressions import UNDEFENDED
+from drq.report.expressions import UNDEFENDED
 from drq.reproduction.comparisons import (
     NOTHING,
     Value,

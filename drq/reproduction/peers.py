@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drq import selective, tables
 from drq.evaluation.records import require_polars
 from drq.evaluation.sources import as_spec
-from drq.reporting.typesetting import number
+from drq.report import selective, tables
+from drq.report.typesetting import number
 from drq.reproduction.catalogue import BEYOND
 from drq.reproduction.keeping import Record, kept
 from drq.reproduction.pages import made, table

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from drq import data, models, plots
-from drq.calibration import Calibrated
+from drq import data, models
 from drq.drq import DRQ
 from drq.errors import imported, nearest, require
 from drq.evaluation.published import published, stand_ins
 from drq.evaluation.records import require_polars
-from drq.files import in_one_piece
+from drq.method.calibration import Calibrated
 from drq.models.plane import NAME
-from drq.reporting import drawing
+from drq.report import drawing, plots
+from drq.system.files import in_one_piece
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from drq.drq import DRQ
 from drq.errors import require
-from drq.gradient import Gradient
 from drq.norms import L2, Ball
 from drq.objectives import Model, Objective, Score, margin
 from drq.rows import per_row
-from drq.search import Count, Found, Look, State, check_steps, search
+from drq.search.gradient import Gradient
+from drq.search.loop import Count, Found, Look, State, check_steps, search
 from drq.threats.duel import DRQTarget
 from drq.threats.pursuit import Standing, aimed_at
 from drq.threats.stronger import Envelope

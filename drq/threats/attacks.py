@@ -15,17 +15,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from drq.auto_step import AutoStep
-from drq.black_box import RayS, Square
 from drq.errors import require
-from drq.gradient import Gradient, Random, Smoothing
+from drq.method.setting import Setting
 from drq.norms import Ball, Linf
 from drq.objectives import Model, Objective, Score, away_from, dlr, dlr_toward, last_place, margin
 from drq.rows import per_row
-from drq.search import Found, Search, check_count, check_steps, search
+from drq.search.auto_step import AutoStep
+from drq.search.black_box import RayS, Square
+from drq.search.gradient import Gradient, Random, Smoothing
+from drq.search.loop import Found, Search, check_count, check_steps, search
+from drq.search.smoothing import InnerAttack, Noise
 from drq.seeds import generator
-from drq.setting import Setting
-from drq.smoothing import InnerAttack, Noise
 from drq.threats.threat import Attack, Shifted
 
 logger = logging.getLogger("drq")

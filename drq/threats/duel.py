@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from drq.adapters import Behind
 from drq.decision import Decision
 from drq.drq import DRQ
+from drq.method.adapters import Behind
+from drq.method.scores import UNREACHED
 from drq.objectives import Model, Objective, Score, away_from, every_point, favour, log_odds
-from drq.scores import UNREACHED
-from drq.search import search
+from drq.search.loop import search
 from drq.threats.target import Answer, Meter, Target
 
 

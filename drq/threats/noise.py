@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from drq.errors import require
-from drq.inputs import check_bounds
+from drq.method.inputs import check_bounds
 from drq.norms import Ball, Bounds
 from drq.objectives import Model
 from drq.seeds import generator

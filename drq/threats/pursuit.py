@@ -15,8 +15,8 @@ from drq.drq import DRQ
 from drq.errors import require
 from drq.norms import Ball
 from drq.objectives import Model
-from drq.progress import Tell, silent
 from drq.rows import in_order, per_row
+from drq.system.progress import Tell, silent
 from drq.threats.duel import DRQTarget
 from drq.threats.target import Target, Verdict
 from drq.threats.threat import BallThreat, Shifted

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from drq.errors import require
 from drq.norms import Linf
 from drq.objectives import Model, dlr
-from drq.progress import Bar, Tell, silent
+from drq.system.progress import Bar, Tell, silent
 from drq.threats.attacks import APGD, APGDTargeted, PGDAttack, PGDNoise
 from drq.threats.pursuit import ITSELF, Pursuit, Standing, aimed_at, hunt
 from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sampling, Static, Transfer

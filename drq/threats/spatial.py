@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn.functional import grid_sample
 
 from drq.errors import require
-from drq.inputs import check_bounds
+from drq.method.inputs import check_bounds
+from drq.method.setting import Setting
 from drq.norms import Ball, Bounds, Linf
 from drq.objectives import Model, log_odds
 from drq.rows import per_row
-from drq.search import check_steps
+from drq.search.loop import check_steps
 from drq.seeds import generator
-from drq.setting import Setting
 from drq.threats.threat import Shifted, Threat, with_model
 
 Padding = Literal["zeros", "border", "reflection"]

@@ -8,12 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from drq.auto_step import AutoStep
-from drq.black_box import RayS, Square
 from drq.errors import require
 from drq.norms import Ball, Linf
 from drq.objectives import Objective, margin
-from drq.search import Found, Search, check_count, check_steps, search
+from drq.search.auto_step import AutoStep
+from drq.search.black_box import RayS, Square
+from drq.search.loop import Found, Search, check_count, check_steps, search
 from drq.seeds import generator
 from drq.threats.attacks import APGD, APGDTargeted, SearchAttack, mislabelled, within_reach
 from drq.threats.pursuit import Pursuit, Standing

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from drq.engine.twin import Watcher
 from drq.errors import require
 from drq.objectives import Model, Objective, Score, every_point
 from drq.rows import Rows
-from drq.twin import Watcher
 
 logger = logging.getLogger("drq")
 

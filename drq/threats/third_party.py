@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from drq import errors
-from drq.adapters import Wrapper
 from drq.errors import require
+from drq.method.adapters import Wrapper
+from drq.method.setting import Setting
 from drq.objectives import Model
-from drq.search import check_steps
-from drq.setting import Setting
+from drq.search.loop import check_steps
 from drq.threats.threat import Attack, Shifted, plain
 
 logger = logging.getLogger("drq")

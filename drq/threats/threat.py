@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from drq.errors import require
-from drq.inputs import check_bounds, checked
+from drq.method.inputs import check_bounds, checked
+from drq.method.setting import Setting, prepare
 from drq.norms import Ball, Bounds, Norm, as_norm
 from drq.objectives import Model
 from drq.rows import Rows
-from drq.setting import Setting, prepare
 
 
 @dataclass(frozen=True, eq=False)

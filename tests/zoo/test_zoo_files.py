@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from zoo import huggingface_hub, timm, torchvision, transformers
 
 from drq.errors import InputError
-from drq.files import digest
 from drq.models.huggingface_models import preprocessing
 from drq.models.libraries import load_huggingface, load_timm, load_torchvision
+from drq.system.files import digest
 
 models = torchvision.models
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -1,0 +1,38 @@
+"""The command that lists models: models."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from drq.commands.app import AsJson, app, examples, put
+from drq.commands.completion import MODELS, offered
+
+
+@app.command(epilog=examples("drq models", "drq models cifar10-small", "drq models --json"))
+def models(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Load this one and print its card.", show_default=False, autocompletion=offered(MODELS)),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the models that have a name, or load one and print what is known of it.
+
+    In Python: drq.load_model("cifar10-small").
+    """
+    from drq.commands import terminal
+    from drq.models import Card, load
+    from drq.models import list as entries
+
+    if name is not None:
+        with redirect_stdout(sys.stderr):
+            card = getattr(load(name), "card", None)
+        facts = card.as_json() if isinstance(card, Card) else {"name": name}
+        put(facts, as_json, terminal.facts)
+    else:
+        put(entries(), as_json, partial(terminal.presence, "drq.load_model"))

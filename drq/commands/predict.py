@@ -1,0 +1,113 @@
+"""The command that answers about pictures: predict."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from drq.commands.app import MISTAKE, AsJson, Quiet, app, examples, say
+from drq.commands.completion import DEVICES, MODELS, NORMS, PRESETS, offered
+from drq.errors import InputError, require
+
+if TYPE_CHECKING:
+    from drq.serving.predict import Prediction, Predictor
+
+
+@app.command(
+    epilog=examples(
+        "drq predict photo.jpg",
+        "drq predict photo.jpg --model torchvision:resnet50 --classes 5 --download",
+        "drq predict holidays/ --abstain-below 0.2 --csv answers.csv",
+        "drq predict photo.jpg --norm l2 --radius 0.5 --json",
+        "drq predict photo.jpg --explain card.png --slice 40 --device cuda",
+    )
+)
+def predict(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PICTURE", help="Files, or folders of them at any depth.", show_default=False)
+    ],
+    model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.", autocompletion=offered(MODELS))] = "cifar10-small",
+    norm: Annotated[
+        str | None,
+        typer.Option(help="linf, l2 or l1; by default the preset's, else the model's, else l2.", autocompletion=offered(NORMS)),
+    ] = None,
+    radius: Annotated[float | None, typer.Option(help="The preset's, else twice the training's, else calibrated.")] = None,
+    classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest: not safe under attack.")] = None,
+    preset: Annotated[str, typer.Option(help="paper, fast, guarded or shift.", autocompletion=offered(PRESETS))] = "paper",
+    abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,
+    device: Annotated[str, typer.Option(help="Such as cpu or cuda.", autocompletion=offered(DEVICES))] = "cpu",
+    download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,
+    csv: Annotated[str | None, typer.Option(metavar="FILE", help="Write one row a picture to it; - is standard output.")] = None,
+    explain: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw why to a PNG, PDF or SVG; numbered for several.")
+    ] = None,
+    pixels: Annotated[
+        int | None, typer.Option("--slice", metavar="N", help="N x N regions in the card: as many more answers.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Say what pictures show, how far to trust it, and what that cost.
+
+    cifar10-small, which comes with the package, knows ten classes (airplane, automobile, bird, cat, deer, dog, frog, horse,
+    ship, truck) and sees 32 x 32 pixels. For others: --model timm:NAME, torchvision:NAME or hf:NAME.
+
+    A row of the CSV file has the picture, the answer (empty where DRQ abstains), the standard answer of the model alone,
+    whether the two differ, robustness and margin, the region, the cost, and the error where the picture could not be read.
+    """
+    from drq.commands import terminal
+    from drq.serving.predict import Predictor, Refusal, card_files, listed
+
+    remedy = "margins are differences of robustness"
+    require(0 <= abstain_below <= 1, "--abstain-below", "lie between 0 and 1", abstain_below, remedy)
+    rule, remedy = "name a file beside --json", "standard output has room for one of them"
+    require(not (as_json and csv == "-"), "--csv", rule, "-", remedy)
+    drawable = pixels is None or (explain is not None and pixels >= 2)
+    require(drawable, "--slice", "be at least 2, beside --explain", pixels, "20 show where regions are, 60 their shape")
+    found, counts, pictures = [], Counter[str](), listed(paths)
+    cards = card_files(explain, len(pictures))
+    with terminal.sheet(csv) as put_row:
+        with redirect_stdout(sys.stderr):  # libraries that load models may print
+            options = {"download": True} if download else {}
+            predictor = Predictor(model, norm, radius, classes, device, bool(cards), preset, **options)
+        show = terminal.answers(pictures) if csv is None and not as_json else None
+        with terminal.progress(quiet or (csv == "-" and sys.stdout.isatty())) as track:
+            for place, answer in enumerate(predictor.stream(track(pictures, "pictures"))):
+                facts = answer.as_json(abstain_below)
+                put_row(facts)
+                counts.update(name for name in ("changed", "abstained", "error") if facts.get(name))
+                if as_json:
+                    found.append(facts)
+                if isinstance(answer, Refusal):
+                    say(answer.error)
+                elif show:
+                    show(answer, abstain_below)
+                if cards and not isinstance(answer, Refusal):
+                    _explain(predictor, answer, cards[place], pixels, facts, aloud=show is not None)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, allow_nan=False))
+    elif csv != "-":
+        terminal.closing(len(pictures), counts, csv)
+    return MISTAKE if counts["error"] else 0
+
+
+def _explain(
+    predictor: Predictor, answer: Prediction, path: Path, pixels: int | None, facts: dict[str, Any], aloud: bool
+) -> None:
+    """Draw the card of an answer, and name its file where answers are shown."""
+    from drq.commands import terminal
+
+    try:
+        predictor.explain(answer, path, pixels)
+    except OSError as error:
+        remedy = "name a file that can be written"
+        raise InputError(f"--explain must {remedy}, got {str(path)!r} ({error.strerror}): choose another folder") from error
+    facts["card"] = str(path)
+    if aloud:
+        terminal.show(f"Why: {path}", "")

@@ -1,0 +1,44 @@
+"""The command that reports on a run: report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drq.commands.app import app, examples, say
+
+
+@app.command(
+    epilog=examples(
+        "drq report runs/digits",
+        "drq report runs/digits --compare runs/other --out both.html",
+        "drq report runs/digits --format markdown",
+        "drq report runs/digits --format csv --out digits.csv",
+    )
+)
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run.", show_default=False)],
+    compare: Annotated[str | None, typer.Option(metavar="RUN", help="Another run, to put beside it.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="RUN/report.html by default; tables are printed.")] = None,
+    form: Annotated[str, typer.Option("--format", metavar="NAME", help="html, markdown, latex or csv.")] = "html",
+) -> None:
+    """Report on a run: one HTML file that opens offline, or its tables.
+
+    The verdict comes first: what DRQ gains, where it loses, what it costs, and whether a gain survives attacks on itself.
+    """
+    from drq.evaluation.run import Run
+    from drq.report import runs
+
+    opened = Run.open(run)
+    records = runs.rows(opened)
+    text = runs.shown(opened, records, form, None if compare is None else Run.open(compare))
+    if left := runs.unfinished(opened, records):
+        say(f"{opened.path} is not finished: {left}")
+    if out is None and form != "html":
+        typer.echo(text, nl=False)
+        return
+    path = Path(out) if out is not None else opened.path / "report.html"
+    runs.write(path, text)
+    typer.echo(str(path))

@@ -1,0 +1,74 @@
+"""Hedge Defense: a sample moves away from all classes before the model classifies it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from drq.defences.defence import Peer
+from drq.defences.defended import check_amount
+from drq.defences.movements import Moved, carried, check_moves, descended
+from drq.method.inputs import check_bounds
+from drq.norms import Ball, Bounds, Linf
+from drq.objectives import Objective, Score, every_point
+from drq.search.loop import check_count
+from drq.seeds import generator
+
+
+@dataclass(frozen=True)
+class Hedge(Peer):
+    """Hedge Defense (Wu et al. 2021): steps up the sum of the cross-entropies of all classes, then the answer there.
+
+    It starts at a random point of the ball; all samples share the draw. It costs ``steps + 1`` passes.
+
+    Args:
+        steps: against all classes.
+        step: length of a step, in linf.
+        radius: of the linf ball that steps stay in.
+        bounds: lowest and highest value of the input; None for no limit.
+        seed: of the start.
+    """
+
+    name: ClassVar[str] = "hedge"
+    summary: ClassVar[str] = "the answer after an attack on all classes at once"
+
+    steps: int = 20
+    step: float = 4 / 255
+    radius: float = 8 / 255
+    bounds: Bounds | None = (0.0, 1.0)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_moves(self)
+        check_amount("radius", self.radius, "8/255 is what the authors use for CIFAR-10")
+        check_bounds(self.bounds)
+        check_count("seed", self.seed, "0 is the default")
+
+    def around(self, model: nn.Module) -> Hedged:
+        """The model that looks where the attack ends."""
+        return Hedged(model, self)
+
+
+class Hedged(Moved):
+    """A model behind :class:`Hedge`."""
+
+    peer: Hedge
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits (N, C) where the steps end."""
+        peer = self.peer
+
+        def move(center: Tensor) -> Tensor:
+            ball = Ball(center, peer.radius, Linf(), peer.bounds)
+            everyone = Objective(self.model, _all_classes, ())
+            return descended(everyone, ball.sample(generator(peer.seed)), peer.steps, peer.step, ball)
+
+        logits: Tensor = self.model(carried(x, move, peer.bounds))
+        return logits
+
+
+def _all_classes(logits: Tensor) -> Score:
+    """Minus the sum of the cross-entropies of all classes."""
+    return every_point(logits.log_softmax(1).sum(1))

@@ -1,0 +1,67 @@
+"""A race of classes: those that fall behind early in exploration are not explored to the end.
+
+Not provable, unlike exact pruning: a class may be slow at first. docs/speed.md has how often the answer stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import torch
+from torch import Tensor
+
+from drq.rows import in_order
+from drq.search.loop import Found, Going, Problems
+
+BEHIND = 4.0  # typical gains of one step; a class this far behind the first is dropped
+ALWAYS, OFTEN = 2, 4  # so many classes are never dropped; so many may stay, however many fall behind
+
+
+def heats(steps: int) -> list[range]:
+    """The looks of exploration between which classes are dropped: after 2, 4, 8, ... of them, in its first half.
+
+    >>> heats(20)
+    [range(0, 2), range(2, 4), range(4, 8), range(8, 21)]
+    """
+    ends = [0]
+    while (end := 2 ** len(ends)) <= steps / 2:
+        ends.append(end)
+    return [range(*pair) for pair in zip(ends, [*ends[1:], steps + 1], strict=True)]
+
+
+def race(problems: Problems, sample: Tensor, label: Tensor, start: Tensor) -> Generator[Problems, Going, tuple[Found, Tensor]]:
+    """Explore the classes of every sample, and drop those that fall behind.
+
+    Args:
+        problems: one for each (sample, class).
+        sample: (R,) whose.
+        label: (R,) for which class.
+        start: (N, C) log-odds at the samples themselves.
+
+    Returns:
+        found: what each search found until its end, or until it was dropped.
+        finished: (R,) bool.
+    """
+    rows = torch.arange(len(problems), device=sample.device)
+    left: list[tuple[Tensor, Going]] = []
+    *early, last = heats(problems.method.steps)
+    for looks in early:
+        going = yield problems.due(looks)
+        odds = torch.full_like(start, -torch.inf).index_put((sample, label), -going.found.lowest)
+        stay = _in_the_race(odds, (odds - start) / (looks.stop - 1))[sample, label]
+        left.append((rows[~stay], going[~stay]))
+        rows, sample, label, problems = rows[stay], sample[stay], label[stay], problems.resumed(going)[stay]
+    going = yield problems.due(last)
+    found = in_order(*zip(*left, (rows, going), strict=True)).found
+    finished = torch.zeros_like(found.passes, dtype=torch.bool).index_fill(0, rows, True)
+    return found, finished
+
+
+def _in_the_race(odds: Tensor, gain: Tensor) -> Tensor:
+    """Which classes go on (N, C): the first few, and half of those that are not too far behind."""
+    running = odds > -torch.inf
+    typical = gain.masked_fill(~running, torch.nan).nanmedian(1, keepdim=True).values.clamp(min=0)
+    rank = odds.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    places = ((running.sum(1, keepdim=True) + 1) // 2).clamp(min=OFTEN)
+    near = odds >= odds.amax(1, keepdim=True) - BEHIND * typical
+    return running & ((rank < ALWAYS) | (near & (rank < places)))

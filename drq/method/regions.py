@@ -1,0 +1,190 @@
+"""The decision regions around a block of samples: explored and quantified, in the order of the paper.
+
+What is to be searched is handed out as problems, and what was found comes back: :func:`one_by_one` solves them as they come,
+:mod:`drq.engine.slots` those of several blocks together. So the method is written once, whoever does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from drq.decision import Block, Candidates
+from drq.method.calibration import Calibrated
+from drq.method.race import race
+from drq.method.setting import Setting
+from drq.objectives import Model, away_from, log_odds, toward
+from drq.rows import in_order
+from drq.search.loop import Found, Going, Problems, Search
+
+T = TypeVar("T")
+Procedure = Generator[Problems, Going, T]  # what yields problems, takes them back solved, and ends with a T
+
+
+def one_by_one(procedures: Iterable[Procedure[T]], solve: Callable[[Problems], Going]) -> Generator[T]:
+    """Carry out one procedure after the other."""
+    for procedure in procedures:
+        try:
+            problems = next(procedure)
+            while True:
+                problems = procedure.send(solve(problems))
+        except StopIteration as stop:
+            yield stop.value
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Finds the regions of the classes around samples; the arguments are those of :class:`drq.DRQ`."""
+
+    setting: Setting
+    calibrated: Calibrated
+    alpha: float
+    explore: Search
+    quantify: Search
+    classes: int | None
+    explore_base: bool
+    prune: Literal["none", "exact", "race"]
+    points: bool  # whether blocks keep what was found
+
+    def search(self, x: Tensor, radius: Tensor | None) -> Procedure[Block]:
+        """Calibration (where there is no ``radius``), exploration and quantification for a block of samples."""
+        with torch.no_grad():
+            logits = self.setting.logits(x)
+        classes = self._classes(logits)
+        spent = _Spent(torch.ones_like(classes[:, 0]), torch.zeros_like(classes[:, 0]))
+        if radius is None:
+            calibration = (yield self.calibrated.problems(self.setting, x.detach(), logits)).found  # Eq. 1
+            radius = calibration.merit
+            spent.add(torch.arange(len(x), device=x.device), calibration)
+
+        sample, rank = (radius < torch.inf)[:, None].expand(classes.shape).nonzero(as_tuple=True)
+        samples = _Samples(x, logits, radius, spent)
+        candidates, dropped = yield from self._explored(samples, self.setting.searched, sample, classes[sample, rank], self.prune)
+        quantified, complete = yield from self._quantified(samples, self.setting.searched, candidates)
+        cost = (spent.passes, spent.stalled)
+        block = Block(x, logits, classes, radius, *cost, candidates, quantified, complete, dropped, self.setting.norm)
+        return block if self.points else block.without_points()
+
+    def settle(self, block: Block) -> Procedure[Block]:
+        """Search the first classes of near ties again, in the precision of x: rounding shall not decide between them."""
+        candidates, unknown = block.candidates, torch.full_like(block.logits, -torch.inf)
+        odds = candidates.table(torch.where(block.complete, block.quantified.value.detach(), -torch.inf), unknown)
+        close = odds >= odds.amax(1, keepdim=True) - self.setting.near(block.logits)[:, None]
+        tied = (close & (close.sum(1, keepdim=True) > 1))[candidates.sample, candidates.label] & block.complete
+        if not tied.any():
+            return block
+        pairs, spent = candidates[tied], _Spent(block.passes, block.stalled)
+        samples = _Samples(block.x.contiguous(memory_format=self.setting.exact_layout), block.logits, block.radius, spent)
+        again, _ = yield from self._explored(samples, self.setting.exact, pairs.sample, pairs.label, "none")
+        least = yield from self._least(samples, self.setting.exact, again)
+        if not self.points:
+            again, least = again.without_points(), least.without_points()
+        return replace(
+            block,
+            passes=spent.passes,
+            stalled=spent.stalled,
+            candidates=candidates[~tied].joined([again]),
+            quantified=block.quantified[~tied].joined([least]),
+            complete=torch.cat([block.complete[~tied], torch.ones_like(again.label, dtype=torch.bool)]),
+        )
+
+    def _classes(self, logits: Tensor) -> Tensor:
+        """(N, K) the classes that are searched."""
+        if self.classes is None:
+            return torch.arange(logits.shape[1], device=logits.device).expand(len(logits), -1)
+        return logits.argsort(dim=1, descending=True, stable=True)[:, : self.classes]  # ties as for the base label
+
+    def _explored(
+        self, samples: _Samples, model: Model, sample: Tensor, label: Tensor, prune: str
+    ) -> Procedure[tuple[Candidates, Tensor]]:
+        """The most confident point of every class that was reached, and the classes (N, C) that a race dropped."""
+        is_base = label == samples.logits.argmax(1)[sample]
+        at_x = is_base & (not self.explore_base)
+        ball = self.setting.ball(samples.x[sample], torch.where(at_x, 0, samples.radius[sample]))
+        problems = Problems.new(self.explore, toward(model, label), ball)  # Eq. 2 and 4
+        if prune == "race":
+            found, finished = yield from race(problems, sample, label, log_odds(samples.logits))
+        else:
+            found = (yield problems).found
+            finished = torch.ones_like(label, dtype=torch.bool)
+        samples.spent.add(sample, found)
+        dropped = torch.zeros_like(samples.logits, dtype=torch.bool).index_put((sample, label), ~finished)
+        # The base label is reached at x itself, even where the searched model, rounding, says otherwise.
+        odds = torch.where(found.admitted, -found.value.detach(), log_odds(samples.logits)[sample, label])
+        return Candidates(sample, label, found.point, odds)[(found.admitted | is_base) & finished], dropped
+
+    def _quantified(self, samples: _Samples, model: Model, candidates: Candidates) -> Procedure[tuple[Found, Tensor]]:
+        """The least confident point around every candidate, and whether its search was finished rather than pruned.
+
+        Candidates are searched in the order of their explored confidence, first two of a sample, then two, four, eight, ...: what
+        is, or falls, below the second best so far can neither win nor come second. Where so few rows take no longer than fewer,
+        all are searched at once, and the same ones count as finished.
+        """
+        everything = torch.ones_like(candidates.label, dtype=torch.bool)
+        at_once = None
+        if self.prune == "none" or len(everything) <= self.setting.spare:
+            at_once = yield from self._least(samples, model, candidates)
+        if self.prune == "none":
+            assert at_once is not None
+            return at_once, everything
+        unknown = torch.full_like(samples.logits, -torch.inf)
+        rank, here = candidates.ranks(unknown), candidates.sample
+        values, bar, finished = unknown, unknown[:, 0], ~everything
+        parts: list[tuple[Tensor, Found]] = []
+        for first, last in _rounds(unknown.shape[1]):
+            due = ((rank >= first) & (rank < last) & (candidates.log_odds >= bar[here])).nonzero()[:, 0]
+            if not len(due):
+                break
+            enough = bar[here[due]] if first else None
+            found = at_once[due] if at_once is not None else (yield from self._least(samples, model, candidates[due], enough))
+            finished = finished.index_put((due,), found.value >= bar[here[due]])
+            values = candidates[due].table(found.value.detach(), values)
+            bar = values.topk(2).values[:, 1] - self.setting.near(samples.logits)
+            parts.append((due, found))
+        never = everything
+        for due, _ in parts:
+            never = never.index_fill(0, due, False)
+        parts.append((never.nonzero()[:, 0], Found.nothing(candidates.point[never])))
+        return in_order(*zip(*parts, strict=True)), finished
+
+    def _least(self, samples: _Samples, model: Model, candidates: Candidates, enough: Tensor | None = None) -> Procedure[Found]:
+        ball = self.setting.ball(candidates.point, self.alpha * samples.radius[candidates.sample])
+        found = (yield Problems.new(self.quantify, away_from(model, candidates.label), ball, enough=enough)).found  # Eq. 3 and 5
+        samples.spent.add(candidates.sample, found)
+        # The start was scored before, perhaps in another batch: rounding must not lift robustness above that.
+        return replace(found, value=torch.minimum(found.value, candidates.log_odds))
+
+
+def _rounds(classes: int) -> list[tuple[int, int]]:
+    """Ranks of explored confidence that are quantified together."""
+    ends = [0, 2]
+    while ends[-1] < classes:
+        ends.append(2 * ends[-1])
+    return list(pairwise(ends))
+
+
+@dataclass
+class _Spent:
+    """What the searches of a block cost so far."""
+
+    passes: Tensor  # (N,)
+    stalled: Tensor  # (N,)
+
+    def add(self, sample: Tensor, found: Found) -> None:
+        self.passes = self.passes.index_add(0, sample, found.passes)
+        self.stalled = self.stalled.index_add(0, sample, found.stalled)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """A block of samples, and what is known before their regions are explored."""
+
+    x: Tensor
+    logits: Tensor
+    radius: Tensor
+    spent: _Spent

@@ -1,0 +1,60 @@
+"""A decision as scores: (N, C) log-robustness, finite, differentiable, with the label as its argmax."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from drq.decision import Block, conclude
+from drq.method.setting import Setting
+from drq.objectives import log_odds
+from drq.rows import per_row
+from drq.search.loop import recompute
+
+REACHED_FLOOR, UNREACHED = -9e3, -1e4  # log-robustness is finite, and a class that was reached is above all that were not
+
+
+def log_robustness(setting: Setting, block: Block, samples: int) -> tuple[Tensor, Tensor]:
+    """(N, C) scores of a block from a batch of so many ``samples``, and (N,) passes, those for the scores included."""
+    with torch.no_grad():
+        decision = conclude(block)
+    candidates, passes = block.candidates, block.passes + ~decision.found
+    crowded = samples * block.classes.shape[1] > setting.chunk
+    if torch.is_grad_enabled():
+        odds = _attached_log_odds(setting, block, crowded)
+        passes = passes + candidates.sample.bincount(minlength=len(passes))
+    else:
+        odds = block.log_odds
+    # The explored confidence of a class that was pruned may exceed that of the winner: the runner-up bounds it too.
+    table = candidates.table(odds, torch.full_like(block.logits, -torch.inf))
+    runner_up = table.gather(1, decision.runner_up.clamp(min=0)[:, None])[candidates.sample, 0]
+    odds = torch.where(block.complete, odds, torch.minimum(odds, runner_up))
+    scores = candidates.table(_log_confidence(odds), torch.full_like(block.logits, UNREACHED))
+    lost = (~decision.found).nonzero()[:, 0]
+    if not len(lost):
+        return scores, passes
+    alone = setting.exact(block.x[lost]).log_softmax(1).clamp(min=REACHED_FLOOR)
+    return scores.index_put((lost,), alone), passes
+
+
+def _log_confidence(odds: Tensor) -> Tensor:
+    """Log f, bounded below; where it would round to 0 it still grows, by less than can be seen, so that its argmax is right."""
+    limit = 80.0
+    beyond = -math.exp(-limit) * limit / odds.clamp(min=limit)
+    return torch.where(odds > limit, beyond, logsigmoid(odds).clamp(min=REACHED_FLOOR))
+
+
+def _attached_log_odds(setting: Setting, block: Block, crowded: bool) -> Tensor:
+    """Log-odds at the last known point of every candidate, with its graph; recomputed when the batch does not fit at once."""
+    last = torch.where(per_row(block.complete, block.x), block.quantified.point, block.candidates.point)
+    labels = block.candidates.label
+
+    def evaluate(point: Tensor, label: Tensor) -> Tensor:
+        return log_odds(setting.exact(point), label)
+
+    if not crowded:
+        return evaluate(last, labels)
+    return torch.cat([recompute(evaluate, last[rows], labels[rows]) for rows in setting.pieces(len(last))])

@@ -1,0 +1,248 @@
+"""A model on one batch: what stays the same while its rows are searched, how it is run, and how many fit in memory at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from drq.errors import InputError, require
+from drq.method.adapters import InPrecision
+from drq.method.inputs import checked
+from drq.norms import Ball, Bounds, Norm
+from drq.objectives import Model
+from drq.search.loop import Going, Problems, solve
+
+# How far searching in a lower precision moves log-odds, in rounding errors of the largest logit; measured, see docs/speed.md.
+MOVED = {torch.float16: 20, torch.bfloat16: 8}
+AT_ONCE, CACHED = 4096, 2**24  # rows that go through a model on a CPU together, at least; the bytes that they may store
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The model, the space around its inputs, and the number of rows that may be searched together."""
+
+    model: Model  # in the precision in which it is searched
+    searched: Model  # the same, compiled where it is
+    exact: Model  # in the precision of its input
+    rounding: float  # how far searching with the former two moves log-odds, relative to the largest logit; 0 for not at all
+    exact_layout: torch.memory_format  # order in memory with which the latter is fast
+    norm: Norm
+    bounds: Bounds | None
+    frozen: Tensor | None
+    classes: int
+    chunk: int
+    together: int = 1  # chunks of rows that a block of samples may have: their points are small beside what a pass stores
+    spare: int = 0  # so many rows take no longer than one
+    at_once: int | None = None  # rows that go through the model together, of those that are searched at once; None for all
+
+    @property
+    def small(self) -> bool:
+        """Whether it is on a CPU, and so small that its caches hold what many rows store."""
+        return self.at_once is not None and self.at_once > AT_ONCE
+
+    def ball(self, center: Tensor, radius: Tensor) -> Ball:
+        """Balls in this space."""
+        return Ball(center, radius, self.norm, self.bounds, self.frozen)
+
+    def solve(self, problems: Problems) -> Going:
+        """:func:`drq.search.loop.solve`, never more than ``chunk`` rows at once; only unrolled searches keep their graphs."""
+        problems = replace(problems, objective=replace(problems.objective, at_once=self.at_once))
+        parts = [solve(problems[rows]) for rows in self.pieces(len(problems))]
+        return parts[0].joined(parts[1:])
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The logits (N, C) of the whole batch."""
+        if not len(x):
+            return x.new_zeros(0, self.classes)
+        logits = torch.cat([self.model(x[rows]) for rows in self.pieces(len(x))])
+        shape, rule = f"shape {tuple(logits.shape)} for {len(x)} samples", "return one row of logits for each sample"
+        require(logits.shape == (len(x), self.classes), "model", rule, shape, "check what its forward pass flattens or averages")
+        finite = bool(logits.isfinite().all())
+        require(finite, "model", "return finite logits", "NaN or infinity", "check its weights, and that it takes x as given")
+        return self._settled(x, logits) if self.rounding else logits
+
+    def _settled(self, x: Tensor, logits: Tensor) -> Tensor:
+        """The logits, in the precision of x where rounding cannot tell the two highest apart."""
+        first, second = logits.topk(2).values.unbind(1)
+        close = (first - second <= self.near(logits)).nonzero()[:, 0]
+        for rows in self.pieces(len(close)):
+            if len(close[rows]):
+                again = self.exact(x[close[rows]].contiguous(memory_format=self.exact_layout))
+                logits = logits.index_put((close[rows],), again)
+        return logits
+
+    def near(self, logits: Tensor) -> Tensor:
+        """(N,) how far apart log-odds may be that rounding cannot tell apart."""
+        return self.rounding * logits.detach().abs().amax(1)
+
+    def pieces(self, count: int, size: int = 1) -> list[slice]:
+        """Slices that make up ``count`` items of ``size`` rows each, no more rows in one than fit; one empty slice for none."""
+        return _slices(count, max(1, self.chunk // size))
+
+    def blocks(self, samples: int, classes: int) -> list[slice]:
+        """Slices that make up so many samples, each searched for so many classes."""
+        return _slices(samples, max(1, self.together * self.chunk // classes))
+
+
+def _slices(count: int, stride: int) -> list[slice]:
+    return [slice(first, min(first + stride, count)) for first in range(0, max(count, 1), stride)]
+
+
+def prepare(
+    model: Model,
+    x: Tensor,
+    norm: Norm,
+    bounds: Bounds | None,
+    frozen: Tensor | None,
+    chunk: int | None = None,
+    dtype: torch.dtype | None = None,
+    known: dict[object, Facts] | None = None,
+) -> tuple[Tensor, Setting]:
+    """Check the batch and the model; return a copy of the batch inside its bounds, and the setting for it.
+
+    ``known`` remembers what one row told about the model, so that later batches of the same kind need not ask again.
+    """
+    frozen = None if frozen is None else torch.as_tensor(frozen)
+    x, exact = checked(x, bounds, frozen), InPrecision(model, None)
+    form = tuple(each.shape for each in model.parameters()) if isinstance(model, nn.Module) else ()  # a head may be replaced
+    kind = (id(model), form, x.shape[1:], x.dtype, x.device, dtype)
+    facts = (known or {}).get(kind) or examine(InPrecision(model, dtype), x)
+    check_mode(exact)
+    if known is not None:
+        known[kind] = facts
+    quick = InPrecision(model, dtype)
+    exact = exact if facts.full else quick
+    rounding = 0.0 if dtype is None or not facts.full else MOVED[dtype] * torch.finfo(dtype).eps
+    chunk = chunk or facts.rows
+    layout, together = _best(facts, x, None), min(8, max(1, facts.row_bytes // facts.point_bytes))
+    at_once = max(AT_ONCE, CACHED // facts.row_bytes) if x.device.type == "cpu" else None
+    if x.device.type == "cpu":
+        keep_freed_memory()
+    setting = Setting(quick, quick, exact, rounding, layout, norm, bounds, frozen, facts.classes, chunk, together, 0, at_once)
+    return x.contiguous(memory_format=_best(facts, x, dtype)), setting
+
+
+def keep_freed_memory() -> None:
+    """Let the C library use freed memory again, instead of asking the system for pages that it has to clear every time.
+
+    glibc does so for pieces up to the largest that was ever freed, but for none above 32 MiB. Nothing is written to this one.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
+
+
+def _best(facts: Facts, x: Tensor, dtype: torch.dtype | None) -> torch.memory_format:
+    """The order in memory with which the model is fast: on GPUs, full float32 knows no fast kernels with channels last."""
+    full = x.is_cuda and dtype is None and not torch.backends.cudnn.allow_tf32
+    return torch.contiguous_format if full else facts.layout
+
+
+class Facts(NamedTuple):
+    """What one row told about a model."""
+
+    classes: int
+    rows: int  # that may be searched at once: kept, since what the first ones leave reserved would count as taken
+    row_bytes: int  # stored between the forward and the backward pass of a row
+    point_bytes: int  # of the points, gradients and log-odds that a search holds for a row
+    layout: torch.memory_format  # channels last where it may have it so
+    full: bool  # whether it also runs in the precision of its input
+
+
+def examine(model: nn.Module, x: Tensor) -> Facts:
+    """Run one row forward and backward: the model must be in evaluation mode, return (N, C) logits and pass gradients on."""
+    check_mode(model)
+    row = x[:1] if len(x) else x.new_zeros(1, *x.shape[1:])
+    layout = _layout(model, row)
+    row = row.detach().clone(memory_format=layout).requires_grad_()  # a view would store the whole batch
+    with torch.enable_grad(), _stored(model) as stored:
+        try:
+            logits = model(row)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError, ValueError, LookupError) as error:
+            given = f"shape {tuple(row.shape)} and {row.dtype} for one row"
+            remedy = "check the batch dimension (x[None] makes a batch of one sample) and the dtype (x.float())"
+            raise InputError(f"model must accept x, got {given}: {remedy}; its own error was: {error}") from error
+        _check_logits(logits, row)
+        gradients = torch.autograd.grad(logits.sum(), row, allow_unused=True) if logits.requires_grad else [None]
+    remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
+    require(gradients[0] is not None, "model", "let gradients reach its input", "an output detached from it", remedy)
+    row_bytes = sum(stored.values())
+    if isinstance(model, InPrecision) and model.dtype is not None:  # rounded weights are stored once a batch: they cancel
+        with torch.enable_grad(), _stored(model) as stored_for_two:
+            model(torch.cat([row, row]))
+        row_bytes = max(0, sum(stored_for_two.values()) - row_bytes)
+    point_bytes = 8 * (row.numel() + logits.numel()) * row.element_size()
+    row_bytes += point_bytes
+    rows, full = rows_that_fit(row_bytes, row.device), _runs_in_full(model, row.detach())
+    return Facts(logits.shape[1], rows, row_bytes, point_bytes, layout, full)
+
+
+def _runs_in_full(model: nn.Module, row: Tensor) -> bool:
+    """Whether the model takes inputs outside autocast, which one with weights in half precision does not."""
+    if not isinstance(model, InPrecision) or model.dtype is None:
+        return True
+    try:
+        with torch.no_grad():
+            InPrecision(model.model, None)(row)
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def _stored(model: nn.Module) -> Iterator[dict[int, int]]:
+    """The bytes that autograd stores, by address, but for the model's own."""
+    own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
+    stored: dict[int, int] = {}
+
+    def store(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            stored[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(store, lambda tensor: tensor):
+        yield stored
+
+
+def check_mode(model: nn.Module, name: str = "model") -> None:
+    """Nothing in it is in training mode."""
+    training = any(module.training for module in model.modules())
+    remedy = f"call {name}.eval() first, or its answers depend on the batch"
+    require(not training, name, "be in evaluation mode", "a module in training mode", remedy)
+
+
+def _layout(model: nn.Module, row: Tensor) -> torch.memory_format:
+    """Channels last where there are convolutions, which are faster so, and where the model takes it: ``view`` may refuse."""
+    if row.dim() != 4 or not any(isinstance(module, nn.Conv2d) for module in model.modules()):
+        return torch.contiguous_format
+    try:
+        with torch.no_grad():
+            model(row.contiguous(memory_format=torch.channels_last))
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        return torch.contiguous_format
+    return torch.channels_last
+
+
+def _check_logits(logits: object, row: Tensor) -> None:
+    wrap = "wrap it in drq.FirstOutput, which takes .logits or the first entry"
+    require(isinstance(logits, Tensor), "model", "return a tensor of logits", type(logits).__name__, wrap)
+    assert isinstance(logits, Tensor)
+    shape = f"shape {tuple(logits.shape)} for input {tuple(row.shape)}"
+    single = "wrap a model with a single logit in drq.SingleLogit; otherwise check the batch dimension of x"
+    single_row = logits.dim() == 2 and len(logits) == 1
+    require(single_row, "model", "return logits of shape (N, C)", shape, single)
+    require(logits.shape[1] >= 2, "model", "have at least 2 classes", shape, single)
+
+
+def rows_that_fit(row_bytes: int, device: torch.device) -> int:
+    """How many rows may be searched at once: half of the free GPU memory; on a CPU what keeps its cores busy."""
+    memory = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 3 * 2**28
+    return max(1, memory // (2 * row_bytes))  # twice: the backward pass holds as much again at its peak

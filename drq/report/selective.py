@@ -1,0 +1,234 @@
+"""Selective prediction: answer where a score is high, abstain elsewhere, and see what that is worth.
+
+Coverage is the share of samples that are answered, risk the share of errors among those answers; both lie in [0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from drq.errors import require
+from drq.evaluation.records import require_polars
+from drq.report.statistics import Numbers, binomial_below
+
+if TYPE_CHECKING:
+    import polars
+
+GROUP = ("model", "data", "suite", "threat", "victim", "defence")
+RANKINGS = {
+    "aurc": ("prediction", "margin"),
+    "aurc_by_confidence": ("prediction", "confidence"),
+    "base_aurc_by_confidence": ("base_prediction", "confidence"),
+    "base_aurc_by_logit_margin": ("base_prediction", "logit_margin"),
+}  # whose answers, ranked by what
+STEPS = 1000  # coverages at which a guarantee is looked for
+STARTS = 5  # of them, from which the search goes on to lower thresholds
+BLOCK = 1_000_000  # numbers that the bootstrap holds at a time
+
+
+class Curve(NamedTuple):
+    """Risk against coverage, one point for each distinct score, from the highest down."""
+
+    coverage: Numbers
+    risk: Numbers
+    threshold: Numbers  # samples with at least this score are answered
+
+
+def risk_coverage(correct: ArrayLike, score: ArrayLike) -> Curve:
+    """The curve of all thresholds. No threshold tells equal scores apart, so such samples are answered together.
+
+    >>> curve = risk_coverage([True, False, True, False], [0.9, 0.5, 0.5, 0.1])
+    >>> curve.coverage.tolist(), curve.risk.round(2).tolist()
+    ([0.25, 0.75, 1.0], [0.0, 0.33, 0.5])
+    """
+    right, scores = _checked(correct, score)
+    order = np.argsort(-scores, kind="stable")
+    ends = _ends(scores[order])
+    answered = ends + 1
+    return Curve(answered / len(right), np.cumsum(~right[order])[ends] / answered, scores[order][ends])
+
+
+def aurc(correct: ArrayLike, score: ArrayLike) -> float:
+    """Area under the risk-coverage curve: the mean over samples of the risk at the sample's own score as threshold.
+
+    Lower is better; a score that says nothing has the error rate.
+    """
+    curve = risk_coverage(correct, score)
+    return float(np.diff(curve.coverage, prepend=0) @ curve.risk)
+
+
+def excess_aurc(correct: ArrayLike, score: ArrayLike) -> float:
+    """How far the area lies above that of the best score, which ranks every error last; 0 is perfect (Geifman et al., 2019)."""
+    return aurc(correct, score) - least_aurc(correct)
+
+
+def least_aurc(correct: ArrayLike) -> float:
+    """The area of the best score: no errors until all that is right is answered.
+
+    >>> least_aurc([True, True, False])  # errors among 1, 2 and 3 answers: none, none, one
+    0.1111111111111111
+    """
+    right = np.asarray(correct, bool)
+    wrong = np.arange(1, np.count_nonzero(~right) + 1)
+    return float((wrong / (np.count_nonzero(right) + wrong)).sum() / len(right))
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Answer where the score is at least ``value``, abstain elsewhere; None where no threshold reaches the target."""
+
+    value: float | None
+    coverage: float  # share of the samples that are answered
+    risk: float | None  # share of errors among them
+    bound: float | None  # upper bound of the risk on new samples, at the confidence asked for; None without one
+
+
+def threshold_for(correct: ArrayLike, score: ArrayLike, risk: float, confidence: float | None = 0.95) -> Threshold:
+    """The lowest threshold that keeps the share of errors among answers at most ``risk``.
+
+    With ``confidence=None`` that holds on these very samples: the choice favours luck, and on new ones the risk is higher more
+    often than not. Otherwise it holds with that probability on new samples of the same kind (and only of the same kind: after
+    a shift, or under an attack, it says nothing). The idea is that of Geifman and El-Yaniv (2017): a threshold is taken only if
+    so few errors would be unlikely, had the risk been above the target (the exact bound of Clopper and Pearson). Looking at many
+    thresholds gives chance many tries, so the search starts at five coverages set beforehand, each with a fifth of the allowed
+    probability of error, and goes from there to ever lower thresholds for as long as every one passes.
+
+    Args:
+        correct: (N,) whether the answer is right.
+        score: (N,) by which answers are trusted.
+        risk: the target, between 0 and 1.
+        confidence: of the guarantee, between 0 and 1; None for no guarantee.
+    """
+    require(0 < risk < 1, "risk", "lie between 0 and 1", risk, "0.05 allows one error in twenty answers")
+    if confidence is not None:
+        require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence, "0.95 is usual; None asks for no guarantee")
+    curve = risk_coverage(correct, score)
+    answered = np.rint(curve.coverage * len(np.asarray(correct))).astype(int)
+    errors = np.rint(curve.risk * answered).astype(int)
+    if confidence is None:
+        place, level = int(np.max(np.flatnonzero(curve.risk <= risk), initial=-1)), None
+    else:
+        level = (1 - confidence) / STARTS
+        place = _guaranteed(answered, errors, risk, level)
+    if place < 0:
+        return Threshold(None, 0.0, None, None)
+    bound = None if level is None else upper_bound(int(errors[place]), int(answered[place]), 1 - level)
+    return Threshold(float(curve.threshold[place]), float(curve.coverage[place]), float(curve.risk[place]), bound)
+
+
+def _guaranteed(answered: NDArray[Any], errors: NDArray[Any], risk: float, level: float) -> int:
+    """The last place on the curve that a start leads to; -1 for none."""
+    total = int(answered[-1])
+    ladder = np.unique(np.searchsorted(answered, np.arange(1, STEPS + 1) * total / STEPS))
+    passed = np.array([binomial_below(int(errors[each]), int(answered[each]), risk) <= level for each in ladder])
+    starts = np.searchsorted(answered[ladder], np.arange(1, STARTS + 1) * total / STARTS)
+    best = -1
+    for start in starts[passed[starts]]:
+        stop = np.flatnonzero(~passed[start:])
+        best = max(best, start + (stop[0] if len(stop) else len(ladder) - start) - 1)
+    return int(ladder[best]) if best >= 0 else -1
+
+
+def upper_bound(errors: int, total: int, confidence: float = 0.95) -> float:
+    """The bound of Clopper and Pearson (1934): above it, so few errors would have a probability below ``1 - confidence``.
+
+    >>> round(upper_bound(0, 10), 4)  # 1 - 0.05 ** (1 / 10)
+    0.2589
+    """
+    low, high = errors / max(total, 1), 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if binomial_below(errors, total, middle) > 1 - confidence else (low, middle)
+    return high
+
+
+def compare(records: polars.DataFrame, by: Sequence[str] = GROUP, *, bootstrap: int = 0, seed: int = 0) -> polars.DataFrame:
+    """Areas under risk-coverage curves, for every group of records that has margins.
+
+    ``aurc`` ranks the answers of the defence by its margin. Beside it those answers are ranked by the confidence of the
+    undefended model, and that model's own answers by its confidence and by its logit margin. ``excess_...`` are excess areas:
+    what a ranking loses to the best one of the same answers. ``difference`` is ``aurc`` minus ``base_aurc_by_confidence``, so
+    negative is good; with ``bootstrap`` resamplings of the samples it has a 95 % interval, ``difference_low`` to
+    ``difference_high``. Images are drawn, each with all its rows of the group: one under several corruptions counts as one.
+    """
+    pl = require_polars()
+    require(bootstrap >= 0, "bootstrap", "be a number of resamplings", bootstrap, "0 for none, 1000 for an interval")
+    needed = dict.fromkeys((*by, "index", "label", "prediction", "base_prediction", "margin", "confidence", "logit_margin"))
+    known = records.select(*needed).filter(pl.col("margin").is_not_null())
+    parts = known.group_by(by, maintain_order=True)
+    rows = [dict(zip(by, name, strict=True)) | _compared(part, bootstrap, seed) for name, part in parts]
+    schema = {**known.select(by).with_columns(pl.selectors.categorical().cast(pl.String)).schema, "images": pl.Int64}
+    numbers = ("risk", "base_risk", *RANKINGS, *(f"excess_{name}" for name in RANKINGS))
+    schema |= dict.fromkeys((*numbers, "difference", "difference_low", "difference_high"), pl.Float64)
+    table: polars.DataFrame = pl.DataFrame(rows, schema=schema)
+    return table
+
+
+def _compared(part: polars.DataFrame, bootstrap: int, seed: int) -> dict[str, float | None]:
+    label = part["label"].to_numpy()
+    ranked = {name: (part[answer].to_numpy() == label, part[score].to_numpy()) for name, (answer, score) in RANKINGS.items()}
+    mine, base = ranked["aurc"], ranked["base_aurc_by_confidence"]
+    areas = {name: aurc(*each) for name, each in ranked.items()}
+    excess = {f"excess_{name}": area - least_aurc(ranked[name][0]) for name, area in areas.items()}
+    low, high = bootstrapped(mine, base, bootstrap, seed, part["index"].to_numpy()) if bootstrap else (None, None)
+    interval = {"difference_low": low, "difference_high": high}
+    difference = areas["aurc"] - areas["base_aurc_by_confidence"]
+    risks = {"risk": 1 - mine[0].mean(), "base_risk": 1 - base[0].mean()}
+    return {"images": len(label), **risks, **areas, **excess, "difference": difference, **interval}
+
+
+def bootstrapped(
+    first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, ArrayLike], times: int, seed: int, units: ArrayLike | None = None
+) -> tuple[float, float]:
+    """95 % interval of the area of the first minus that of the second, both (correct, score) of the same samples.
+
+    ``units`` tells which samples are drawn together; each is drawn alone when it is None.
+    """
+    samples = len(np.asarray(first[0]))
+    unit = np.arange(samples) if units is None else np.unique(units, return_inverse=True)[1]
+    total = int(unit.max()) + 1
+    random = np.random.default_rng(seed)
+    block = max(1, BLOCK // samples)
+    differences = []
+    for start in range(0, times, block):
+        rows = min(block, times - start)
+        drawn = random.integers(total, size=(rows, total)) + total * np.arange(rows)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=rows * total).reshape(rows, total)
+        differences.append(_areas(*first, counts[:, unit]) - _areas(*second, counts[:, unit]))
+    low, high = np.quantile(np.concatenate(differences), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _areas(correct: ArrayLike, score: ArrayLike, counts: NDArray[np.int64]) -> Numbers:
+    """(B,) the area where sample i is there ``counts[:, i]`` times."""
+    right, scores = _checked(correct, score)
+    order = np.argsort(-scores, kind="stable")
+    ends, drawn = _ends(scores[order]), counts[:, order]
+    answered = np.cumsum(drawn, 1)[:, ends]
+    errors = np.cumsum(drawn * ~right[order], 1)[:, ends]
+    new = np.diff(answered, axis=1, prepend=0)
+    return np.asarray((new * errors / np.maximum(answered, 1)).sum(1) / np.maximum(answered[:, -1], 1))
+
+
+def _ends(scores: Numbers) -> NDArray[np.int64]:
+    """Positions of the last sample of every score, where scores fall."""
+    return np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
+
+
+def _checked(correct: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.bool_], Numbers]:
+    right, scores = np.asarray(correct, bool), np.asarray(score, float)
+    fits = right.ndim == 1 and right.shape == scores.shape and right.size > 0
+    require(
+        fits,
+        "correct and score",
+        "have the same shape (N,), N at least 1",
+        f"{right.shape} and {scores.shape}",
+        "one score a sample",
+    )
+    require(not np.isnan(scores).any(), "score", "be numbers", "NaN", "leave out samples without a score, or score them lowest")
+    return right, scores

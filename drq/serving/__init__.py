@@ -1,0 +1,1 @@
+"""What answers people in place of a model: a defence that reads pictures."""

@@ -1,0 +1,279 @@
+"""What ``drq predict`` answers about pictures: the class, why, how far to trust it, and what that cost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, starmap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from drq import images
+from drq.data.folders import ENDINGS
+from drq.decision import Decision
+from drq.drq import DRQ
+from drq.errors import InputError, imported, require
+from drq.models.catalogue import load
+from drq.models.classifier import Card
+from drq.presets import named
+from drq.system.files import in_one_piece
+
+BATCH = 32  # pictures decided at once on a GPU, which one alone leaves idle; on a CPU it gains little and delays what is shown
+
+
+class Class(NamedTuple):
+    """One class of the model, at one picture."""
+
+    name: str
+    confidence: float  # of the model in it, at the picture itself
+    robustness: float | None  # what remains of its confidence around its best point nearby, 0 without one; None: not searched
+    exact: bool  # False where the search stopped because the class cannot come first or second: then it is below this value
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer about one picture."""
+
+    picture: str
+    model: str
+    answer: str  # DRQ's
+    standard: str  # the model's own
+    changed: bool  # whether the two differ; names may not tell
+    robustness: float  # of the answer
+    margin: float
+    radius: float | None  # explored; None where none was found and the model's own answer stands
+    norm: str
+    passes: int
+    seconds: float
+    classes: tuple[Class, ...]  # the highest robustness first
+    decision: Decision | None = field(default=None, repr=False, compare=False)  # with its points, where they are kept
+
+    def abstains(self, below: float) -> bool:
+        """Whether the margin is too small to answer."""
+        return self.margin < below
+
+    def as_json(self, abstain_below: float = 0.0) -> dict[str, Any]:
+        """Made of what JSON knows; the answer is None where the margin is below ``abstain_below``."""
+        abstained = self.abstains(abstain_below)
+        return {
+            **{name: value for name, value in vars(self).items() if name != "decision"},
+            "answer": None if abstained else self.answer,
+            "abstained": abstained,
+            "classes": [each._asdict() for each in self.classes],
+        }
+
+
+class Refusal(NamedTuple):
+    """No answer about one picture, because something is wrong with it."""
+
+    picture: str
+    error: str
+
+    def as_json(self, abstain_below: float = 0.0) -> dict[str, Any]:
+        """Made of what JSON knows."""
+        return self._asdict()
+
+
+class Predictor:
+    """A model and DRQ around it, ready for pictures.
+
+    Args:
+        name: of the model, see :func:`drq.load_model`.
+        norm, radius: of the region to explore; None takes those of the preset, else what the training of the model suggests:
+            twice its radius, else a radius calibrated for each picture.
+        classes: see :class:`drq.DRQ`; None for those of the preset.
+        device: where to run.
+        preset: settings of DRQ by name, see :data:`drq.presets.PRESETS`.
+        keep_points: whether answers can be explained.
+        options: of the loader.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        norm: str | None = None,
+        radius: float | None = None,
+        classes: int | None = None,
+        device: str = "cpu",
+        keep_points: bool = False,
+        preset: str = "paper",
+        **options: Any,
+    ) -> None:
+        chosen = named(preset)
+        several = classes is None or classes >= 2
+        require(several, "classes", "be at least 2", classes, "one class alone has no margin to trust it by")
+        model = load(name, **options)
+        card = getattr(model, "card", None)
+        seen = isinstance(card, Card) and card.view is not None
+        remedy = "use drq.DRQ in Python, where you make its inputs yourself"
+        require(seen, "model", "say what pictures it takes", f"{name}, which does not", remedy)
+        assert isinstance(card, Card)
+        self.card, self.model = card, _moved(model, device)
+        asked = {"norm": norm, "radius": radius, "classes": classes}
+        given = {name: value for name, value in asked.items() if value is not None}
+        self.robust = DRQ(self.model, keep_points=keep_points, **chosen.around(card, given))
+        self.device = device
+
+    def __call__(self, path: str | Path) -> Prediction:
+        """The answer about the picture in a file."""
+        (answer,) = self._decide([str(path)], [self._input(str(path))])
+        return answer
+
+    def stream(self, paths: Iterable[str], batch: int | None = None) -> Iterator[Prediction | Refusal]:
+        """The answers about pictures, in order. Those of a batch are decided at once, which changes only the time it takes."""
+        waiting, size = iter(paths), batch or (1 if torch.device(self.device).type == "cpu" else BATCH)
+        while some := [*islice(waiting, size)]:
+            yield from self._answers(some)
+
+    def _answers(self, paths: Sequence[str]) -> Iterator[Prediction | Refusal]:
+        """About a batch: a picture that cannot be read stops no other."""
+        inputs, refusals = {}, {}
+        for place, path in enumerate(paths):  # a path may be given twice
+            try:
+                inputs[place] = self._input(path)
+            except InputError as error:
+                refusals[place] = Refusal(path, str(error))
+        decided = self._decided([paths[place] for place in inputs], [*inputs.values()])
+        answers = refusals | dict(zip(inputs, decided, strict=True))
+        return (answers[place] for place in range(len(paths)))
+
+    def _decided(self, paths: Sequence[str], inputs: Sequence[Tensor]) -> list[Prediction | Refusal]:
+        """About inputs. Where one of them is refused, each is looked at alone."""
+        if not inputs:
+            return []
+        try:
+            return [*self._decide(paths, inputs)]
+        except InputError as error:
+            if len(paths) == 1:
+                return [Refusal(paths[0], str(error))]
+        return [answer for path, x in zip(paths, inputs, strict=True) for answer in self._decided([path], [x])]
+
+    def _input(self, path: str) -> Tensor:
+        """The picture as the model takes it."""
+        assert self.card.view is not None
+        if _is_folder(path):
+            readable = os.access(path, os.R_OK | os.X_OK)
+            require(readable, "a folder", "be one that can be read", repr(path), "check its rights")
+            remedy = f"those that end in {', '.join(sorted(ENDINGS))} and are not hidden are found, others must be named"
+            raise InputError(f"a folder must have pictures in it, got none in {path!r}: {remedy}")
+        return self.card.view(images.read(path)).to(self.device)
+
+    def _decide(self, paths: Sequence[str], inputs: Sequence[Tensor]) -> list[Prediction]:
+        x = torch.stack([*inputs])
+        began = time.monotonic()
+        decision = self.robust.decide(x)
+        seconds = (time.monotonic() - began) / len(paths)
+        with torch.no_grad():
+            confidence = self.model(x).softmax(1)
+        return [
+            self._prediction(path, decision[place : place + 1], confidence[place].tolist(), seconds)
+            for place, path in enumerate(paths)
+        ]
+
+    def _prediction(self, path: str, decision: Decision, confidence: list[float], seconds: float) -> Prediction:
+        """What a decision about a single input says."""
+        names = self.card.classes or [f"class {number}" for number in range(len(confidence))]
+        rule = f"have a name for each of {len(confidence)} classes"
+        require(len(names) == len(confidence), "model", rule, f"{len(names)} names", "correct its card")
+        standard = confidence.index(max(confidence))  # of the model itself, without a front
+        columns = zip(names, confidence, _robustness(decision), decision.exact[0].tolist(), strict=True)
+        return Prediction(
+            picture=path,
+            model=self.card.name,
+            answer=names[int(decision.label)],
+            standard=names[standard],
+            changed=int(decision.label) != standard,
+            robustness=float(decision.robustness[0, decision.label]),
+            margin=float(decision.margin),
+            radius=float(decision.radius) if decision.found else None,
+            norm=type(self.robust.norm).__name__.lower(),
+            passes=int(decision.passes),
+            seconds=round(seconds, 3),
+            classes=tuple(sorted(starmap(Class, columns), key=_rank)),
+            decision=decision if self.robust.keep_points else None,
+        )
+
+    def explain(self, found: Prediction, path: Path, pixels: int | None = None) -> None:
+        """Draw the card of an answer to a file, with a slice of so many points a side; see :func:`drq.report.plots.card`."""
+        from drq.report import plots
+
+        assert found.decision is not None
+        sliced = pixels is not None and bool(found.decision.found)  # without a radius there is nothing to go through
+        plane = self.robust.slice(found.decision, pixels) if sliced and pixels else None
+        figure = plots.card(found.decision, plane, names=self.card.classes)
+        with in_one_piece(path) as file:
+            figure.savefig(file, format=path.suffix[1:].lower(), dpi=200)
+
+
+def card_files(path: str | None, count: int) -> list[Path]:
+    """Where the cards of so many pictures go: to the file of this name, numbered where there are several. None go nowhere."""
+    if path is None:
+        return []
+    suffixes, remedy = ".png, .pdf or .svg", "for example card.png"
+    require(Path(path).suffix.lower() in (".png", ".pdf", ".svg"), "--explain", f"end in {suffixes}", repr(path), remedy)
+    place = Path(path)
+    usable = not place.exists() or place.is_file()  # a folder or a device must not be replaced
+    require(usable, "--explain", "name a file that can be written", repr(path), remedy)
+    imported("matplotlib", "--explain", "pip install 'decision-region-quantification[report]'")
+    return [place] if count == 1 else [place.with_stem(f"{place.stem}-{number + 1}") for number in range(count)]
+
+
+def listed(paths: Iterable[str]) -> list[str]:
+    """Files as they are given; a folder stands for the pictures below it, and for itself where there is none."""
+    return [each for path in paths for each in (_below(path) or [path] if _is_folder(path) else [path])]
+
+
+def _below(folder: str) -> list[str]:
+    """Every picture below a folder, in the order of the names; no hidden ones, and no links to folders, which may go round.
+
+    A folder that cannot be read is kept: whoever tries to read it as a picture says so.
+    """
+    closed: list[str] = []
+    found = [
+        Path(place, name)
+        for place, folders, names in os.walk(folder, onerror=lambda error: closed.append(error.filename))
+        for name in _shown(folders, names)
+        if Path(name).suffix.lower() in ENDINGS
+    ]
+    return [str(each) for each in sorted([*found, *map(Path, closed)])]
+
+
+def _shown(folders: list[str], names: list[str]) -> list[str]:
+    """The names that are not hidden. Hidden folders are taken off the list, so that the walk does not enter them."""
+    folders[:] = [each for each in folders if not each.startswith(".")]
+    return [each for each in names if not each.startswith(".")]
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except OSError:  # a name that is too long, or behind a closed door: whoever reads it says more
+        return False
+
+
+def _rank(each: Class) -> tuple[float, bool, float]:
+    """The highest robustness first, what was not searched last; among equals the model's own order."""
+    return (1.0 if each.robustness is None else -each.robustness, not each.exact, -each.confidence)
+
+
+def _robustness(decision: Decision) -> list[float | None]:
+    """Of every class; None where it was not searched. What was pruned lies below the second, whatever its own bound is."""
+    second = int(decision.runner_up)
+    bound = decision.robustness[0, second] if second >= 0 else decision.robustness.max()
+    values = torch.where(decision.exact[0], decision.robustness[0], decision.robustness[0].clamp(max=bound)).tolist()
+    searched = {int(decision.label), int(decision.base_label), *decision.classes[0].tolist()}
+    return [value if number in searched else None for number, value in enumerate(values)]
+
+
+def _moved(model: nn.Module, device: str) -> nn.Module:
+    try:
+        require(torch.device(device).type != "meta", "device", "be one that computes", repr(device), "cpu always works")
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise InputError(f"device must be one that this machine has, got {device!r} ({reason}): cpu always works") from error

@@ -1,0 +1,1 @@
+"""The machine below: files, downloads, threads, and how far long work is."""
