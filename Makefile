@@ -5,16 +5,17 @@ READY := .venv/.ready
 # Small models gain nothing from threads, and two test processes fill two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -o faulthandler_timeout=600
 
-.PHONY: help setup demo test test-slow lint format theory tables ledger benchmarks screenshots docs test-zoo
+.PHONY: help setup demo test test-slow lint format theory map tables ledger benchmarks screenshots docs test-zoo
 
 help:
 	@echo "make demo       train a small classifier and see DRQ at work (two minutes, and a report)"
-	@echo "make test       lint, types, and the tests that take seconds each"
+	@echo "make test       lint, types, layers, and the tests that take seconds each"
 	@echo "make test-slow  the tests that take longer; with DRQ_TEST_ASSETS=<folder> also those on CIFAR-10 models"
 	@echo "make test-zoo   DRQ on real models of timm, torchvision and transformers (installs 6 GB, then two minutes)"
-	@echo "make lint       ruff and mypy"
+	@echo "make lint       ruff, mypy, the layers of the code, and its map"
 	@echo "make format     let ruff rewrite the files"
 	@echo "make docs       build the documentation into site/ (python -m http.server -d site shows it)"
+	@echo "make map        write the map of the code in CONTRIBUTING.md from the docstrings"
 	@echo "make tables     write the tables in docs/ from the records in results/"
 	@echo "make ledger     write docs/ledger.md, the paper beside our numbers, from the records in results/paper"
 	@echo "make benchmarks measure attacks, red team, spatial shifts and speed anew (a GPU; DRQ_TEST_ASSETS=<folder>)"
@@ -52,6 +53,8 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python tools/map.py --check
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -59,6 +62,9 @@ format: $(READY)
 
 theory: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/propositions.py
+
+map: $(READY)
+	$(BIN)/python tools/map.py
 
 tables: $(READY)
 	$(BIN)/python benchmarks/tables.py

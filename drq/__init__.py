@@ -1,27 +1,40 @@
-"""Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time."""
+"""Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time.
 
-from drq import data, defences, models, presets, threats
-from drq.data import load as load_data
-from drq.decision import Decision
-from drq.drq import DRQ
-from drq.errors import InputError
-from drq.evaluation.loop import evaluate
-from drq.evaluation.run import Run
-from drq.evaluation.spec import Group, Spec, Trial
-from drq.method.adapters import Behind, FirstOutput, SingleLogit, Subset
-from drq.method.calibration import Calibrated, calibrate
-from drq.models import load as load_model
-from drq.norms import L1, L2, Ball, Linf, Norm
-from drq.objectives import Objective, away_from, confident_elsewhere, dlr, favour, last_place, log_odds, margin, toward
-from drq.presets import preset
-from drq.restoration import Restoration
-from drq.search.auto_step import AutoStep
-from drq.search.black_box import RayS, Square
-from drq.search.gradient import Gradient, Random
-from drq.search.loop import Found, Search
-from drq.search.minimum_norm import MinimumNorm, nearest
-from drq.search.smoothing import InnerAttack, Noise
+Names are loaded when they are first used, so that what needs no model, such as ``drq --help``, does not wait for torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from drq.old_names import OldNames
 from drq.version import __version__
+
+if TYPE_CHECKING:
+    from drq import data, defences, models, presets, threats
+    from drq.data import load as load_data
+    from drq.decision import Decision
+    from drq.drq import DRQ
+    from drq.errors import InputError
+    from drq.evaluation.loop import evaluate
+    from drq.evaluation.run import Run
+    from drq.evaluation.spec import Group, Spec, Trial
+    from drq.method.adapters import Behind, FirstOutput, SingleLogit, Subset
+    from drq.method.calibration import Calibrated, calibrate
+    from drq.models import load as load_model
+    from drq.norms import L1, L2, Ball, Linf, Norm
+    from drq.objectives import Objective, away_from, confident_elsewhere, dlr, favour, last_place, log_odds, margin, toward
+    from drq.presets import preset
+    from drq.restoration import Restoration
+    from drq.search.auto_step import AutoStep
+    from drq.search.black_box import RayS, Square
+    from drq.search.gradient import Gradient, Random
+    from drq.search.loop import Found, Search
+    from drq.search.minimum_norm import MinimumNorm, nearest
+    from drq.search.smoothing import InnerAttack, Noise
 
 __all__ = [
     "DRQ",
@@ -74,3 +87,51 @@ __all__ = [
     "threats",
     "toward",
 ]
+
+_HOMES = {  # where each name is; a test holds this to the imports above, which type checkers read
+    "drq.decision": ("Decision",),
+    "drq.drq": ("DRQ",),
+    "drq.errors": ("InputError",),
+    "drq.evaluation.loop": ("evaluate",),
+    "drq.evaluation.run": ("Run",),
+    "drq.evaluation.spec": ("Group", "Spec", "Trial"),
+    "drq.method.adapters": ("Behind", "FirstOutput", "SingleLogit", "Subset"),
+    "drq.method.calibration": ("Calibrated", "calibrate"),
+    "drq.norms": ("L1", "L2", "Ball", "Linf", "Norm"),
+    "drq.objectives": (
+        *("Objective", "away_from", "confident_elsewhere", "dlr", "favour"),
+        *("last_place", "log_odds", "margin", "toward"),
+    ),
+    "drq.presets": ("preset",),
+    "drq.restoration": ("Restoration",),
+    "drq.search.auto_step": ("AutoStep",),
+    "drq.search.black_box": ("RayS", "Square"),
+    "drq.search.gradient": ("Gradient", "Random"),
+    "drq.search.loop": ("Found", "Search"),
+    "drq.search.minimum_norm": ("MinimumNorm", "nearest"),
+    "drq.search.smoothing": ("InnerAttack", "Noise"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_LOADERS = {"load_data": "drq.data", "load_model": "drq.models"}  # each calls its own ``load``
+
+sys.meta_path.append(OldNames())  # last, so that every other import is as quick as before
+
+
+if not TYPE_CHECKING:  # type checkers would believe that there is every name
+
+    def __getattr__(name: str) -> Any:
+        """A name, loaded now and kept; modules of the package are names of it, too."""
+        if name in _LOADERS:
+            found = import_module(_LOADERS[name]).load
+        elif name in _HOME:
+            found = getattr(import_module(_HOME[name]), name)
+        elif not name.startswith("_") and find_spec(f"drq.{name}") is not None:
+            found = import_module(f"drq.{name}")
+        else:
+            raise AttributeError(f"module 'drq' has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,7 +17,7 @@ from drq.seeds import generator
 from drq.threats.corruptions import KINDS
 from drq.threats.corruptions.blur import gaussian_filter
 from drq.threats.corruptions.constants import SEVERITIES, constants
-from drq.threats.corruptions.frost import COLOURS, PHOTOGRAPHS, drawn, photographed
+from drq.threats.corruptions.ice import COLOURS, PHOTOGRAPHS, drawn, photographed
 from drq.threats.corruptions.jpeg import CHROMINANCE_TABLE, LUMINANCE_TABLE, jpeg_compression, scaled
 from drq.threats.corruptions.resample import doubled, magnified, mirrored, nearest
 

@@ -13,7 +13,7 @@ from drq.seeds import generator
 from drq.threats.corruptions import DESCRIPTIONS, FIXED, KINDS, RANDOM, Corruption
 from drq.threats.corruptions.blur import disk, gaussian_filter, streaked
 from drq.threats.corruptions.constants import constants
-from drq.threats.corruptions.frost import PHOTOGRAPHS, digest, frost
+from drq.threats.corruptions.ice import PHOTOGRAPHS, digest, frost
 from drq.threats.corruptions.jpeg import jpeg_compression
 from drq.threats.corruptions.noise import poisson_quantile
 from drq.threats.corruptions.resample import magnified

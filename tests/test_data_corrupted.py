@@ -16,7 +16,7 @@ from drq.data.dataset import Files
 from drq.errors import InputError
 from drq.images import View
 from drq.threats.corruptions import KINDS, Corruption
-from drq.threats.corruptions.frost import PHOTOGRAPHS
+from drq.threats.corruptions.ice import PHOTOGRAPHS
 
 
 @pytest.fixture

@@ -19,19 +19,9 @@ from drq.commands.app import INTERRUPTED, MISTAKE, app, say
 from drq.errors import InputError
 from drq.version import __version__
 
-COMMANDS = (
-    bench,
-    data,
-    demo,
-    evaluate,
-    models,
-    play,
-    predict,
-    redteam,
-    report,
-    reproduce,
-    threats,
-)  # in the order of drq --help they register themselves
+COMMANDS = (demo, predict, play, evaluate, report, redteam, reproduce, bench, models, data, threats)  # as drq --help shows them
+_PLACES = [each.__name__ for each in COMMANDS]
+app.registered_commands.sort(key=lambda each: _PLACES.index(each.callback.__module__ if each.callback else ""))
 
 # A line with \b alone keeps the line breaks of the paragraph below it.
 HELP = """Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time.

@@ -23,7 +23,7 @@ from drq.images import View
 from drq.system.downloads import Source
 from drq.threats.corruptions import KINDS, Corruption
 from drq.threats.corruptions.constants import SEVERITIES
-from drq.threats.corruptions.frost import PHOTOGRAPHS, digest
+from drq.threats.corruptions.ice import PHOTOGRAPHS, digest
 
 logger = logging.getLogger("drq")
 

@@ -23,7 +23,7 @@ from drq.search.gradient import Gradient, Random
 from drq.search.smoothing import InnerAttack, Noise
 from drq.threats.catalogue import FAMILIES
 from drq.threats.corruptions import KINDS, Corruption
-from drq.threats.ensemble import ensemble
+from drq.threats.paper_ensemble import ensemble
 from drq.threats.threat import Threat
 
 Makers = Mapping[str, Callable[..., Any]]

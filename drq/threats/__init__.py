@@ -15,8 +15,8 @@ from drq.threats.attacks import (
 )
 from drq.threats.catalogue import Entry, list
 from drq.threats.corruptions import Corruption
-from drq.threats.ensemble import ensemble
 from drq.threats.noise import GaussianNoise
+from drq.threats.paper_ensemble import ensemble
 from drq.threats.pursuit import Pursuit, Standing
 from drq.threats.red_team import Chain, RedTeam
 from drq.threats.spatial import PAPER_ROTATION, PAPER_TRANSLATION, Rotation, RotationTranslation, Spatial, Translation

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from drq.errors import require
 from drq.objectives import Model
+from drq.threats.corruptions import constants
 from drq.threats.corruptions.blur import defocus_blur, glass_blur, motion_blur, zoom_blur
-from drq.threats.corruptions.constants import KINDS, SEVERITIES, TABLE, constants
+from drq.threats.corruptions.constants import KINDS, SEVERITIES, TABLE
 from drq.threats.corruptions.digital import elastic_transform, pixelate
 from drq.threats.corruptions.draws import Draws
-from drq.threats.corruptions.frost import check_photographs, digest, drawn, frost, photographed
+from drq.threats.corruptions.ice import check_photographs, digest, drawn, frost, photographed
 from drq.threats.corruptions.jpeg import jpeg_compression
 from drq.threats.corruptions.noise import gaussian_noise, impulse_noise, shot_noise
 from drq.threats.corruptions.weather import brightness, contrast, fog, snow
@@ -80,7 +81,7 @@ class Corruption(Threat):
         return Shifted(torch.cat(parts), torch.zeros(len(x), dtype=torch.long, device=x.device))
 
     def _corrupted(self, x: Tensor, index: Tensor) -> Tensor:
-        settings = constants(self.kind, self.severity, min(x.shape[-2:]))
+        settings = constants.constants(self.kind, self.severity, min(x.shape[-2:]))
         if self.kind in FIXED:
             return FIXED[self.kind](x, **settings)
         draws = Draws(self.seed, index, KINDS.index(self.kind), x)
