@@ -81,10 +81,6 @@ class Candidates(Rows):
     point: Tensor  # (R, ...) the explored point
     log_odds: Tensor  # (R,) of the class at that point
 
-    def without_points(self) -> Candidates:
-        """The same, but for the points."""
-        return replace(self, point=self.point.new_empty(len(self.point), 0))
-
     def ranks(self, blank: Tensor) -> Tensor:
         """(R,) how many classes of the same sample have a higher explored confidence."""
         order = self.table(self.log_odds, blank).argsort(dim=1, descending=True, stable=True)
@@ -120,7 +116,8 @@ class Block:
 
     def without_points(self) -> Block:
         """The same, without what takes memory and only some callers want."""
-        return replace(self, candidates=self.candidates.without_points(), quantified=self.quantified.without_points())
+        none = self.x.new_empty(len(self.complete), 0)
+        return replace(self, candidates=replace(self.candidates, point=none), quantified=replace(self.quantified, point=none))
 
     @property
     def log_odds(self) -> Tensor:

@@ -13,24 +13,23 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-import math
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import closing
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from drq.decision import Block, Decision, conclude
-from drq.engine.drive import MOST_BLOCKS, Engine
+from drq.engine.drive import Engine
 from drq.errors import require
-from drq.method.adapters import InPrecision, Wrapper
+from drq.method.adapters import Wrapper
 from drq.method.calibration import Calibrated
-from drq.method.inputs import check_bounds, check_radius, checked
-from drq.method.regions import Procedure, Regions, one_by_one
+from drq.method.regions import Regions, one_by_one
 from drq.method.scores import log_robustness
-from drq.method.setting import Facts, Setting, check_mode, prepare
-from drq.norms import Ball, Bounds, Norm, as_norm
+from drq.method.setting import Facts, InPrecision, Setting, check_mode, check_radius, checked, prepare
+from drq.norms import Ball, Bounds, Norm, as_norm, check_bounds
 from drq.objectives import Model
 from drq.planes.plane import Extent, Plane, through
 from drq.planes.slices import sliced
@@ -261,30 +260,20 @@ class DRQ(Wrapper):
         x, setting = prepare(self.model, self.seen(x), self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts)
         fits = self.classes is None or self.classes <= setting.classes
         require(fits, "classes", f"be at most {setting.classes}, the model's classes", self.classes, "None searches all")
-        radius = None if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)
-        self._log_cost(len(x) * self.most_passes(setting.classes))
-
+        radius = self.radius if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)
         compiled = self.compile_model and not x.requires_grad
         if compiled:
             setting = self._engine.prepare(setting, self.chunk, x.is_cuda)
+        carried_out = partial(self._engine.drive, setting) if compiled else partial(one_by_one, setting.solve)
+        self._log_cost(len(x), setting.classes)
 
-        def carried_out(procedures: Iterable[Procedure[Block]], most: float = MOST_BLOCKS) -> Generator[Block]:
-            return self._engine.drive(procedures, setting, most) if compiled else one_by_one(procedures, setting.solve)
-
-        calibrated = self.radius if isinstance(self.radius, Calibrated) else Calibrated()
         settings = (self.alpha, self.explore, self.quantify, self.classes, self.explore_base, self.prune, points)
-        regions = Regions(setting, calibrated, *settings)
-        pieces = setting.blocks(len(x), self.classes or setting.classes)
-        blocks = carried_out(regions.search(x[rows], None if radius is None else radius[rows]) for rows in pieces)
-        if setting.rounding:  # all of them first, so that the near ties of all are searched together
-            with closing(blocks):
-                settled = [regions.settle(block) for block in blocks]
-            blocks = carried_out(settled, most=math.inf)
-        with closing(blocks):
+        with closing(Regions(setting, radius, *settings).blocks(x, carried_out)) as blocks:
             for block in blocks:
                 yield setting, block
 
-    def _log_cost(self, passes: int) -> None:
+    def _log_cost(self, samples: int, classes: int) -> None:
+        passes = samples * self.most_passes(classes)
         if passes > COSTLY and not self._cost_was_logged:
             self._cost_was_logged = True
             advice = "classes=k searches only the k likeliest classes (not safe under attack)"

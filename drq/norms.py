@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -275,3 +275,39 @@ class Ball:
             return torch.full_like(self.radius, torch.inf)
         low, high = self.bounds
         return self.norm.length(self.thaw(torch.maximum(self.center - low, high - self.center)))
+
+
+class Space(NamedTuple):
+    """Where searches take place: how lengths are measured, the limits of the input, and features that must not change."""
+
+    norm: Norm
+    bounds: Bounds | None
+    frozen: Tensor | None
+
+    def ball(self, center: Tensor, radius: Tensor) -> Ball:
+        """Balls in it."""
+        return Ball(center, radius, *self)
+
+
+def check_bounds(bounds: Bounds | None) -> None:
+    """The bounds are a pair, lowest first."""
+    if bounds is None:
+        return
+    pair = isinstance(bounds, tuple | list) and len(bounds) == 2
+    require(pair, "bounds", "be a pair (lowest, highest) or None", bounds, "images use (0.0, 1.0)")
+    ordered = bool((torch.as_tensor(bounds[0]) <= torch.as_tensor(bounds[1])).all())
+    require(ordered, "bounds", "have lowest <= highest", bounds, "swap them")
+
+
+def check_features(x: Tensor, bounds: Bounds | None, frozen: Tensor | None) -> None:
+    """What is given per feature broadcasts over the features of ``x``."""
+    if frozen is not None:
+        remedy = "True where a feature must not change; a mask, not a list of positions"
+        require(frozen.dtype == torch.bool, "frozen", "be a boolean mask", frozen.dtype, remedy)
+    features, (low, high) = tuple(x.shape[1:]), bounds or (None, None)
+    for name, value in {"frozen": frozen, "bounds": low, "bounds[1]": high}.items():
+        shape = () if value is None else tuple(torch.as_tensor(value).shape)
+        sizes = zip(shape[::-1], features[::-1], strict=False)
+        fits = len(shape) <= len(features) and all(size in (1, full) for size, full in sizes)
+        rule, remedy = f"broadcast over the features {features}", "give one value per feature, without the batch"
+        require(fits, name, rule, f"shape {shape}", remedy)

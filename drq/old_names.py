@@ -15,7 +15,7 @@ from typing import Any
 _ROOMS_OF = {
     "system": ("downloads", "files", "progress", "threads"),
     "search": ("auto_step", "black_box", "gradient", "minimum_norm", "smoothing"),
-    "method": ("adapters", "calibration", "inputs", "race", "regions", "scores", "setting"),
+    "method": ("adapters", "calibration", "race", "regions", "scores", "setting"),
     "engine": ("compiled", "slots", "twin"),
     "planes": ("plane", "slices"),
     "report": ("plots", "selective", "statistics", "tables"),
@@ -23,6 +23,7 @@ _ROOMS_OF = {
     "commands": ("cli",),
 }
 MOVED = {f"drq.{name}": f"drq.{room}.{name}" for room, names in _ROOMS_OF.items() for name in names}
+MOVED["drq.inputs"] = "drq.method.setting"
 ROOMS = {"drq.search": "drq.search.loop", "drq.engine": "drq.engine.drive", "drq.report": "drq.report.html"}  # once modules
 
 

@@ -5,11 +5,13 @@ import json
 import subprocess
 import sys
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from pkgutil import walk_packages
 from types import ModuleType
 
 import pytest
+import torch
 
 import drq
 from drq import old_names
@@ -109,3 +111,28 @@ def test_names_that_nobody_had_are_not_found():
             import_module(name)
     assert isinstance(import_module("drq.search"), ModuleType)
     assert not hasattr(import_module("drq.search"), "nothing")
+
+
+def visited(call) -> list[str]:
+    """The files of the package whose functions a call runs, in the order in which each function is first met."""
+    met: dict[tuple[str, str], None] = {}
+
+    def profile(frame, event, _):
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(str(PACKAGE)):
+            met[name, frame.f_code.co_qualname] = None
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return [name for name, _ in met]
+
+
+def test_who_follows_a_decision_turns_few_pages():
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
+    robust, x = drq.DRQ(model, "linf", 0.1), torch.rand(4, 3, 2, 2)
+    files = visited(lambda: robust.decide(x))
+    assert len({*files}) <= 10
+    assert sum(before != now for before, now in pairwise(files)) <= 25

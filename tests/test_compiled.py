@@ -16,8 +16,7 @@ import drq
 from drq.engine import drive as engine
 from drq.engine import slots
 from drq.engine.compiled import Compiled
-from drq.method.adapters import InPrecision
-from drq.method.setting import prepare
+from drq.method.setting import InPrecision, prepare
 
 STEPS = {"explore": drq.Gradient(5), "quantify": drq.Gradient(6)}
 

@@ -25,7 +25,8 @@ from drq.data.dataset import Data, Held
 from drq.errors import MissingError
 from drq.evaluation.records import COLUMNS
 from drq.evaluation.showcase import examples
-from drq.method.adapters import InPrecision, Subset, Wrapper
+from drq.method.adapters import Subset, Wrapper
+from drq.method.setting import InPrecision
 from drq.models import weights
 from drq.models.classifier import Card
 from drq.system.threads import threads

@@ -281,4 +281,4 @@ def test_procedures_are_carried_out_in_turn():
             total += yield number
         return total
 
-    assert list(one_by_one(map(count, [3, 0, 5]), lambda number: 10 * number)) == [30, 0, 100]
+    assert list(one_by_one(lambda number: 10 * number, map(count, [3, 0, 5]))) == [30, 0, 100]

@@ -14,7 +14,7 @@ import drq
 from drq.engine import slots
 from drq.engine.drive import Engine
 from drq.engine.slots import Lane
-from drq.norms import Ball
+from drq.norms import Ball, Space
 from drq.objectives import away_from, toward
 from drq.search.loop import Going, Problems, solve
 
@@ -140,9 +140,7 @@ def asking(problems: Problems, split: int | None = None):
 def drive(procedures, chunk: int, spare: int = 0) -> list[Going]:
     with torch.no_grad():  # as decisions do
         return list(
-            Engine().drive(
-                procedures, SimpleNamespace(chunk=chunk, spare=spare, solve=solve, norm=None, bounds=None, frozen=None)
-            )
+            Engine().drive(SimpleNamespace(chunk=chunk, spare=spare, solve=solve, space=Space(None, None, None)), procedures)
         )
 
 

@@ -207,7 +207,7 @@ def test_costly_call_is_logged_once_and_names_the_remedy(model, caplog):
         assert not caplog.records
         drq_large = drq.DRQ(model, "l2", 0.0, explore=drq.Random(10_000), quantify=drq.Random(10_000))
         for _ in range(2):
-            drq_large._log_cost(100 * drq_large.most_passes(3))
+            drq_large._log_cost(100, 3)
     assert len(caplog.records) == 1
     assert "classes=" in caplog.text
 
@@ -225,9 +225,11 @@ def test_prints_its_settings(model):
 
 def test_cost_of_a_call_is_judged_at_its_threshold(model, caplog):
     with caplog.at_level(logging.WARNING, logger="drq"):
-        drq.DRQ(model)._log_cost(100_000)
+        robust = drq.DRQ(model, "l2", 0.1, explore=drq.Gradient(1), quantify=drq.Gradient(1))
+        assert robust.most_passes(1) == 5
+        robust._log_cost(20_000, 1)
         assert not caplog.records
-        drq.DRQ(model)._log_cost(100_001)
+        robust._log_cost(20_001, 1)
     assert len(caplog.records) == 1
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, IterableDataset
 from drq.data.dataset import Data, as_floats, check_view
 from drq.errors import require
 from drq.images import View, pixels
-from drq.method.inputs import TOLERANCE
+from drq.method.setting import TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from drq.defences.defence import Peer
 from drq.defences.defended import check_amount
 from drq.defences.movements import Moved, carried, check_moves, descended
-from drq.method.inputs import check_bounds
-from drq.norms import Ball, Bounds, Linf
+from drq.norms import Ball, Bounds, Linf, check_bounds
 from drq.objectives import Objective, Score, every_point
 from drq.search.loop import check_count
 from drq.seeds import generator

@@ -12,8 +12,7 @@ from torch.nn.functional import logsigmoid
 from drq.defences.defence import Peer
 from drq.defences.defended import Label, check_amount
 from drq.defences.movements import Moved, carried, check_moves, descended
-from drq.method.inputs import check_bounds
-from drq.norms import Ball, Bounds, Linf
+from drq.norms import Ball, Bounds, Linf, check_bounds
 from drq.objectives import favour, log_odds
 
 

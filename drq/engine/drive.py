@@ -13,9 +13,8 @@ from torch import Tensor
 
 from drq.engine.compiled import Compiled
 from drq.engine.slots import BATCHES, Lane, Studio, Ticket, fused, is_last
-from drq.method.adapters import InPrecision
 from drq.method.regions import Procedure
-from drq.method.setting import Setting
+from drq.method.setting import InPrecision, Setting
 from drq.objectives import Model
 from drq.search.loop import Going, Problems
 
@@ -69,7 +68,7 @@ class Engine:
             self.models[dtype].refresh()
             return self.models[dtype]
 
-    def drive(self, procedures: Iterable[Procedure[T]], setting: Setting, most: float = MOST_BLOCKS) -> Generator[T]:
+    def drive(self, setting: Setting, procedures: Iterable[Procedure[T]], most: float = MOST_BLOCKS) -> Generator[T]:
         """What the procedures end with, in their order; ``most`` of them are under way at a time."""
         with self.lock:
             try:
@@ -126,8 +125,9 @@ class Engine:
         """The slots for problems of this kind; whatever a recorded graph would not see change is part of the kind."""
         size = setting.chunk
         objective, center = problems.objective, problems.ball.center
-        bounds = tuple(id(each) if isinstance(each, Tensor) else each for each in setting.bounds or ())
-        space = (center.shape[1:], center.dtype, center.device, center.stride()[1:], setting.norm, bounds, id(setting.frozen))
+        norm, limits, frozen = setting.space
+        bounds = tuple(id(each) if isinstance(each, Tensor) else each for each in limits or ())
+        space = (center.shape[1:], center.dtype, center.device, center.stride()[1:], norm, bounds, id(frozen))
         kind = (problems.method, is_last(problems), objective.measure, objective.model, space, size, _flags())
         if kind not in self.lanes:
             sizes, studio = self._graphs(objective.model, size, center.device)

@@ -24,7 +24,8 @@ from drq.errors import InputError, MissingError, require
 from drq.evaluation.plan import tasks
 from drq.evaluation.spec import Spec
 from drq.images import View
-from drq.method.adapters import InPrecision, Subset, channels_last
+from drq.method.adapters import Subset, channels_last
+from drq.method.setting import InPrecision
 from drq.models import weights
 from drq.models.catalogue import load as load_model
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -92,16 +91,3 @@ class Behind(Wrapper):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(self.front(x))
-
-
-class InPrecision(Wrapper):
-    """The model under autocast to ``dtype`` (as it is when None); its output comes back in the precision of its input."""
-
-    def __init__(self, model: nn.Module | Model, dtype: torch.dtype | None) -> None:
-        super().__init__(model)
-        self.dtype = dtype
-
-    def forward(self, x: Tensor) -> Tensor:
-        with nullcontext() if self.dtype is None else torch.autocast(x.device.type, self.dtype):
-            output = self.model(x)
-        return output.to(x.dtype) if isinstance(output, Tensor) else output

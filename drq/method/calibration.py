@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from drq.errors import require
-from drq.method.inputs import check_bounds
 from drq.method.setting import Setting, prepare
-from drq.norms import Bounds, Norm, as_norm
+from drq.norms import Bounds, Norm, as_norm, check_bounds
 from drq.objectives import Model, confident_elsewhere, elsewhere_at, log_odds
 from drq.search.loop import Problems, check_steps
 from drq.search.minimum_norm import MinimumNorm
@@ -43,7 +42,7 @@ class Calibrated:
             objective = elsewhere_at(setting.searched, label, own)
         else:
             objective = confident_elsewhere(setting.searched, label, self.confidence)
-        unlimited = setting.ball(x, torch.full_like(logits[:, 0], torch.inf))
+        unlimited = setting.space.ball(x, torch.full_like(logits[:, 0], torch.inf))
         return Problems.new(MinimumNorm(self.steps), objective, unlimited)  # Eq. 1
 
 

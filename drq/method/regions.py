@@ -6,9 +6,11 @@ What is to be searched is handed out as problems, and what was found comes back:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Literal, TypeVar
 
 import torch
@@ -26,8 +28,8 @@ T = TypeVar("T")
 Procedure = Generator[Problems, Going, T]  # what yields problems, takes them back solved, and ends with a T
 
 
-def one_by_one(procedures: Iterable[Procedure[T]], solve: Callable[[Problems], Going]) -> Generator[T]:
-    """Carry out one procedure after the other."""
+def one_by_one(solve: Callable[[Problems], Going], procedures: Iterable[Procedure[T]], _most: float = 1) -> Generator[T]:
+    """Carry out one procedure after the other, however many might be under way at a time."""
     for procedure in procedures:
         try:
             problems = next(procedure)
@@ -42,7 +44,7 @@ class Regions:
     """Finds the regions of the classes around samples; the arguments are those of :class:`drq.DRQ`."""
 
     setting: Setting
-    calibrated: Calibrated
+    radius: Tensor | Calibrated  # (N,) of exploration, or how it is calibrated
     alpha: float
     explore: Search
     quantify: Search
@@ -51,23 +53,36 @@ class Regions:
     prune: Literal["none", "exact", "race"]
     points: bool  # whether blocks keep what was found
 
+    def blocks(self, x: Tensor, carried_out: Callable[..., Generator[Block]]) -> Generator[Block]:
+        """All samples, block by block; ``carried_out`` does what procedures ask for, so many of them at a time."""
+        rows = max(1, self.setting.together * self.setting.chunk // (self.classes or self.setting.classes))
+        radii = repeat(None) if isinstance(self.radius, Calibrated) else torch.split(self.radius, rows)
+        blocks = carried_out(self.search(*each) for each in zip(torch.split(x, rows), radii, strict=False))
+        if self.setting.rounding:  # all of them first, so that the near ties of all are searched together
+            with closing(blocks):
+                settled = [self.settle(block) for block in blocks]
+            blocks = carried_out(settled, math.inf)
+        with closing(blocks):
+            yield from blocks
+
     def search(self, x: Tensor, radius: Tensor | None) -> Procedure[Block]:
         """Calibration (where there is no ``radius``), exploration and quantification for a block of samples."""
         with torch.no_grad():
             logits = self.setting.logits(x)
-        classes = self._classes(logits)
+        near, classes = self.setting.near(logits), self._classes(logits)
         spent = _Spent(torch.ones_like(classes[:, 0]), torch.zeros_like(classes[:, 0]))
         if radius is None:
-            calibration = (yield self.calibrated.problems(self.setting, x.detach(), logits)).found  # Eq. 1
+            assert isinstance(self.radius, Calibrated)
+            calibration = (yield self.radius.problems(self.setting, x.detach(), logits)).found  # Eq. 1
             radius = calibration.merit
             spent.add(torch.arange(len(x), device=x.device), calibration)
 
         sample, rank = (radius < torch.inf)[:, None].expand(classes.shape).nonzero(as_tuple=True)
-        samples = _Samples(x, logits, radius, spent)
+        samples = _Samples(x, logits, radius, near, spent)
         candidates, dropped = yield from self._explored(samples, self.setting.searched, sample, classes[sample, rank], self.prune)
         quantified, complete = yield from self._quantified(samples, self.setting.searched, candidates)
         cost = (spent.passes, spent.stalled)
-        block = Block(x, logits, classes, radius, *cost, candidates, quantified, complete, dropped, self.setting.norm)
+        block = Block(x, logits, classes, radius, *cost, candidates, quantified, complete, dropped, self.setting.space.norm)
         return block if self.points else block.without_points()
 
     def settle(self, block: Block) -> Procedure[Block]:
@@ -79,18 +94,19 @@ class Regions:
         if not tied.any():
             return block
         pairs, spent = candidates[tied], _Spent(block.passes, block.stalled)
-        samples = _Samples(block.x.contiguous(memory_format=self.setting.exact_layout), block.logits, block.radius, spent)
+        x = block.x.contiguous(memory_format=self.setting.exact_layout)
+        samples = _Samples(x, block.logits, block.radius, self.setting.near(block.logits), spent)
         again, _ = yield from self._explored(samples, self.setting.exact, pairs.sample, pairs.label, "none")
-        least = yield from self._least(samples, self.setting.exact, again)
-        if not self.points:
-            again, least = again.without_points(), least.without_points()
+        least = yield from self._least(samples, self.setting.exact, again, slice(None))
+        part = replace(block, candidates=again, quantified=least, complete=torch.ones_like(again.label, dtype=torch.bool))
+        part = part if self.points else part.without_points()
         return replace(
             block,
             passes=spent.passes,
             stalled=spent.stalled,
-            candidates=candidates[~tied].joined([again]),
-            quantified=block.quantified[~tied].joined([least]),
-            complete=torch.cat([block.complete[~tied], torch.ones_like(again.label, dtype=torch.bool)]),
+            candidates=candidates[~tied].joined([part.candidates]),
+            quantified=block.quantified[~tied].joined([part.quantified]),
+            complete=torch.cat([block.complete[~tied], part.complete]),
         )
 
     def _classes(self, logits: Tensor) -> Tensor:
@@ -105,18 +121,18 @@ class Regions:
         """The most confident point of every class that was reached, and the classes (N, C) that a race dropped."""
         is_base = label == samples.logits.argmax(1)[sample]
         at_x = is_base & (not self.explore_base)
-        ball = self.setting.ball(samples.x[sample], torch.where(at_x, 0, samples.radius[sample]))
+        ball = self.setting.space.ball(samples.x[sample], torch.where(at_x, 0, samples.radius[sample]))
         problems = Problems.new(self.explore, toward(model, label), ball)  # Eq. 2 and 4
         if prune == "race":
             found, finished = yield from race(problems, sample, label, log_odds(samples.logits))
         else:
             found = (yield problems).found
             finished = torch.ones_like(label, dtype=torch.bool)
-        samples.spent.add(sample, found)
-        dropped = torch.zeros_like(samples.logits, dtype=torch.bool).index_put((sample, label), ~finished)
         # The base label is reached at x itself, even where the searched model, rounding, says otherwise.
         odds = torch.where(found.admitted, -found.value.detach(), log_odds(samples.logits)[sample, label])
-        return Candidates(sample, label, found.point, odds)[(found.admitted | is_base) & finished], dropped
+        reached = Candidates(sample, label, found.point, odds)[(found.admitted | is_base) & finished]
+        samples.spent.add(sample, found)
+        return reached, torch.zeros_like(samples.logits, dtype=torch.bool).index_put((sample, label), ~finished)
 
     def _quantified(self, samples: _Samples, model: Model, candidates: Candidates) -> Procedure[tuple[Found, Tensor]]:
         """The least confident point around every candidate, and whether its search was finished rather than pruned.
@@ -128,7 +144,7 @@ class Regions:
         everything = torch.ones_like(candidates.label, dtype=torch.bool)
         at_once = None
         if self.prune == "none" or len(everything) <= self.setting.spare:
-            at_once = yield from self._least(samples, model, candidates)
+            at_once = yield from self._least(samples, model, candidates, slice(None))
         if self.prune == "none":
             assert at_once is not None
             return at_once, everything
@@ -141,10 +157,10 @@ class Regions:
             if not len(due):
                 break
             enough = bar[here[due]] if first else None
-            found = at_once[due] if at_once is not None else (yield from self._least(samples, model, candidates[due], enough))
+            found = at_once[due] if at_once is not None else (yield from self._least(samples, model, candidates, due, enough))
             finished = finished.index_put((due,), found.value >= bar[here[due]])
-            values = candidates[due].table(found.value.detach(), values)
-            bar = values.topk(2).values[:, 1] - self.setting.near(samples.logits)
+            values = values.index_put((here[due], candidates.label[due]), found.value.detach())
+            bar = values.topk(2).values[:, 1] - samples.near
             parts.append((due, found))
         never = everything
         for due, _ in parts:
@@ -152,8 +168,17 @@ class Regions:
         parts.append((never.nonzero()[:, 0], Found.nothing(candidates.point[never])))
         return in_order(*zip(*parts, strict=True)), finished
 
-    def _least(self, samples: _Samples, model: Model, candidates: Candidates, enough: Tensor | None = None) -> Procedure[Found]:
-        ball = self.setting.ball(candidates.point, self.alpha * samples.radius[candidates.sample])
+    def _least(
+        self,
+        samples: _Samples,
+        model: Model,
+        candidates: Candidates,
+        rows: Tensor | slice,
+        enough: Tensor | None = None,
+    ) -> Procedure[Found]:
+        """The least confident point around each of these candidates."""
+        candidates = candidates[rows]
+        ball = self.setting.space.ball(candidates.point, self.alpha * samples.radius[candidates.sample])
         found = (yield Problems.new(self.quantify, away_from(model, candidates.label), ball, enough=enough)).found  # Eq. 3 and 5
         samples.spent.add(candidates.sample, found)
         # The start was scored before, perhaps in another batch: rounding must not lift robustness above that.
@@ -187,4 +212,5 @@ class _Samples:
     x: Tensor
     logits: Tensor
     radius: Tensor
+    near: Tensor  # how far apart log-odds may be that rounding cannot tell apart
     spent: _Spent

@@ -1,25 +1,44 @@
-"""A model on one batch: what stays the same while its rows are searched, how it is run, and how many fit in memory at once."""
+"""A batch and its model: both are checked, with errors that name the remedy, and it is settled how the model is run.
+
+This is also the one place that knows how many rows fit in memory at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from numbers import Real
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from drq.errors import InputError, require
-from drq.method.adapters import InPrecision
-from drq.method.inputs import checked
-from drq.norms import Ball, Bounds, Norm
+from drq.norms import Ball, Bounds, Norm, Space, check_features
 from drq.objectives import Model
 from drq.search.loop import Going, Problems, solve
 
 # How far searching in a lower precision moves log-odds, in rounding errors of the largest logit; measured, see docs/speed.md.
 MOVED = {torch.float16: 20, torch.bfloat16: 8}
 AT_ONCE, CACHED = 4096, 2**24  # rows that go through a model on a CPU together, at least; the bytes that they may store
+
+TOLERANCE = 1e-6  # by which an input may leave its bounds, as images do after a round trip through other formats
+
+
+class InPrecision(nn.Module):
+    """The model under autocast to ``dtype`` (as it is when None); its output comes back in the precision of its input."""
+
+    def __init__(self, model: nn.Module | Model, dtype: torch.dtype | None) -> None:
+        super().__init__()
+        self.model, self.dtype = model, dtype
+        self.training = bool(getattr(model, "training", False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with nullcontext() if self.dtype is None else torch.autocast(x.device.type, self.dtype):
+            output = self.model(x)
+        return output.to(x.dtype) if isinstance(output, Tensor) else output
 
 
 @dataclass(frozen=True)
@@ -31,9 +50,7 @@ class Setting:
     exact: Model  # in the precision of its input
     rounding: float  # how far searching with the former two moves log-odds, relative to the largest logit; 0 for not at all
     exact_layout: torch.memory_format  # order in memory with which the latter is fast
-    norm: Norm
-    bounds: Bounds | None
-    frozen: Tensor | None
+    space: Space
     classes: int
     chunk: int
     together: int = 1  # chunks of rows that a block of samples may have: their points are small beside what a pass stores
@@ -45,21 +62,16 @@ class Setting:
         """Whether it is on a CPU, and so small that its caches hold what many rows store."""
         return self.at_once is not None and self.at_once > AT_ONCE
 
-    def ball(self, center: Tensor, radius: Tensor) -> Ball:
-        """Balls in this space."""
-        return Ball(center, radius, self.norm, self.bounds, self.frozen)
-
-    def solve(self, problems: Problems) -> Going:
-        """:func:`drq.search.loop.solve`, never more than ``chunk`` rows at once; only unrolled searches keep their graphs."""
-        problems = replace(problems, objective=replace(problems.objective, at_once=self.at_once))
-        parts = [solve(problems[rows]) for rows in self.pieces(len(problems))]
-        return parts[0].joined(parts[1:])
+    @property
+    def solve(self) -> Callable[[Problems], Going]:
+        """:func:`drq.search.loop.solve` with as many rows at once as fit."""
+        return partial(solve, chunk=self.chunk, at_once=self.at_once)
 
     def logits(self, x: Tensor) -> Tensor:
         """The logits (N, C) of the whole batch."""
         if not len(x):
             return x.new_zeros(0, self.classes)
-        logits = torch.cat([self.model(x[rows]) for rows in self.pieces(len(x))])
+        logits = torch.cat([self.model(rows) for rows in torch.split(x, self.chunk)])
         shape, rule = f"shape {tuple(logits.shape)} for {len(x)} samples", "return one row of logits for each sample"
         require(logits.shape == (len(x), self.classes), "model", rule, shape, "check what its forward pass flattens or averages")
         finite = bool(logits.isfinite().all())
@@ -82,15 +94,8 @@ class Setting:
 
     def pieces(self, count: int, size: int = 1) -> list[slice]:
         """Slices that make up ``count`` items of ``size`` rows each, no more rows in one than fit; one empty slice for none."""
-        return _slices(count, max(1, self.chunk // size))
-
-    def blocks(self, samples: int, classes: int) -> list[slice]:
-        """Slices that make up so many samples, each searched for so many classes."""
-        return _slices(samples, max(1, self.together * self.chunk // classes))
-
-
-def _slices(count: int, stride: int) -> list[slice]:
-    return [slice(first, min(first + stride, count)) for first in range(0, max(count, 1), stride)]
+        stride = max(1, self.chunk // size)
+        return [slice(first, min(first + stride, count)) for first in range(0, max(count, 1), stride)]
 
 
 def prepare(
@@ -123,8 +128,45 @@ def prepare(
     at_once = max(AT_ONCE, CACHED // facts.row_bytes) if x.device.type == "cpu" else None
     if x.device.type == "cpu":
         keep_freed_memory()
-    setting = Setting(quick, quick, exact, rounding, layout, norm, bounds, frozen, facts.classes, chunk, together, 0, at_once)
+    space = Space(norm, bounds, frozen)
+    setting = Setting(quick, quick, exact, rounding, layout, space, facts.classes, chunk, together, 0, at_once)
     return x.contiguous(memory_format=_best(facts, x, dtype)), setting
+
+
+def checked(x: Tensor, bounds: Bounds | None, frozen: Tensor | None) -> Tensor:
+    """A copy of the batch ``x`` inside the bounds, or an error that says what is wrong with it."""
+    require(isinstance(x, Tensor), "x", "be a tensor", type(x).__name__, "convert with torch.as_tensor; torch.stack for a list")
+    floating = x.dtype in (torch.float32, torch.float64)
+    remedy = "convert with x.float(), and divide 8-bit images by 255; for half precision see DRQ(precision=...)"
+    require(floating, "x", "be float32 or float64", x.dtype, remedy)
+    require(x.dim() >= 2, "x", "be a batch of shape (N, ...)", f"shape {tuple(x.shape)}", "add a dimension with x[None]")
+    finite = bool(x.isfinite().all())
+    require(finite, "x", "be finite", "NaN or infinity", "clean the input before it is classified")
+    check_features(x, bounds, frozen)
+    inside = Ball(x, 0.0, "linf", bounds).clip(x)
+    outside = (x - inside).abs()
+    if x.numel() and outside.max() > TOLERANCE:
+        row, *feature = (int(each) for each in torch.unravel_index(outside.argmax(), x.shape))
+        worst = f"{x[row, *feature].item():.6g} in sample {row} at feature {feature[0] if len(feature) == 1 else tuple(feature)}"
+        limits = f"bounds={bounds}" if bounds and not isinstance(bounds[0], Tensor) else "its bounds"
+        remedy = "scale x (8-bit images by 1/255), normalise inside the model, or pass other bounds; None for no limit"
+        require(False, "x", f"lie within {limits}", worst, remedy)
+    return inside.clone()
+
+
+def check_radius(radius: float | Tensor, x: Tensor | None = None) -> Tensor:
+    """The radius of every row of ``x`` (N,); without ``x`` only the values are checked."""
+    number = isinstance(radius, Real | Tensor) and not isinstance(radius, bool)
+    require(number, "radius", "be a number, one per sample, or drq.Calibrated()", repr(radius), "drq.Calibrated() is the default")
+    given = torch.as_tensor(radius, dtype=torch.float64)  # a Python float would become float32
+    valid = bool((given.isfinite() & (given >= 0)).all())
+    remedy = "0 is the undefended classifier, twice the training radius suits adversarially trained models"
+    require(valid, "radius", "be finite and at least 0", radius, remedy)
+    if x is None:
+        return given
+    fits = given.dim() == 0 or given.shape == x.shape[:1]
+    require(fits, "radius", f"be a number or have shape ({len(x)},)", f"shape {tuple(given.shape)}", "give one per sample")
+    return given.detach().to(x.device, x.dtype).expand(len(x))
 
 
 def keep_freed_memory() -> None:

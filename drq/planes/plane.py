@@ -16,8 +16,7 @@ from torch import Tensor
 from drq.decision import Decision
 from drq.errors import require
 from drq.method.calibration import Calibrated
-from drq.method.inputs import TOLERANCE
-from drq.method.setting import Setting, prepare
+from drq.method.setting import TOLERANCE, Setting, prepare
 from drq.norms import Ball, Bounds, Norm
 from drq.rows import in_order
 from drq.search.loop import check_count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from drq.decision import Decision, conclude
 from drq.drq import DRQ
 from drq.method.calibration import Calibrated
 from drq.method.regions import Regions, one_by_one
-from drq.method.setting import prepare
+from drq.method.setting import check_radius, prepare
 from drq.search.loop import Going, Problems, solve
 
 
@@ -39,10 +40,9 @@ class Journey:
 def journey(robust: DRQ, x: Tensor) -> Journey:
     """What ``robust.decide(x)`` does for one sample x (1, ...), with every step. All classes are followed to the end."""
     x, setting = prepare(robust.model, x.detach(), robust.norm, robust.bounds, robust.frozen)
-    asked = robust.radius
-    radius = None if isinstance(asked, Calibrated) else torch.as_tensor(asked).to(x).reshape(1)
+    radius = robust.radius if isinstance(robust.radius, Calibrated) else check_radius(robust.radius, x)
     searches = (robust.alpha, robust.explore, robust.quantify, robust.classes, robust.explore_base)
-    regions = Regions(setting, asked if isinstance(asked, Calibrated) else Calibrated(), *searches, "none", True)
+    regions = Regions(setting, radius, *searches, "none", True)
     paths: list[Path] = []
 
     def watched(problems: Problems) -> Going:
@@ -51,7 +51,7 @@ def journey(robust: DRQ, x: Tensor) -> Journey:
         return going
 
     with torch.inference_mode(False), torch.no_grad():
-        (block,) = one_by_one([regions.search(x, radius)], watched)
+        (block,) = regions.blocks(x, partial(one_by_one, watched))
     *before, explored, quantified = paths
     decision, calibration = conclude(block, keep_points=True), before[0] if before else None
     if not decision.found:  # then both searches had nothing to do

@@ -42,6 +42,12 @@ class Smoothing(ABC):
     def passes(self) -> int:
         """Evaluations of the model that one averaged gradient takes."""
 
+    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
+        """The scores at the present points, and the averaged gradients around them."""
+        assert isinstance(count, int)
+        score = objective(state.point)
+        return Look(score, self.gradient(objective, ball, state.point, count), 1 + self.passes)
+
     def gradient(self, objective: Objective, ball: Ball, point: Tensor, count: int) -> Tensor:
         """The averaged gradient around every ``point`` at step ``count``."""
         gradients, log_weights = [], []
@@ -88,13 +94,6 @@ class Gradient(Search):
     def shortened(self, steps: int) -> Self:
         return replace(self, steps=min(steps, self.steps), smooth=None if self.smooth is None else self.smooth.thinned)
 
-    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
-        if self.smooth is None:
-            return super().look(objective, ball, state, count)
-        assert isinstance(count, int)
-        score = objective(state.point)
-        return Look(score, self.smooth.gradient(objective, ball, state.point, count), self._passes_a_step)
-
     def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
         assert look.gradient is not None
         if self.direction == "raw":
@@ -107,14 +106,6 @@ class Gradient(Search):
     @property
     def in_step(self) -> bool:
         return self.smooth is not None
-
-    @property
-    def passes(self) -> int:
-        return self.steps * self._passes_a_step + 1
-
-    @property
-    def _passes_a_step(self) -> int:
-        return 1 + (0 if self.smooth is None else self.smooth.passes)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
-from typing import ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ from drq.errors import require
 from drq.norms import Ball
 from drq.objectives import Objective, Score
 from drq.rows import Rows, in_order, per_row
+
+if TYPE_CHECKING:
+    from drq.search.gradient import Smoothing
 
 Count = int | Tensor  # steps done: one number for all rows, or (N,) one for each
 
@@ -48,10 +51,6 @@ class Found(Rows):
         """Whether any visited point was admitted."""
         return self.merit < torch.inf
 
-    def without_points(self) -> Found:
-        """The same, but for the points."""
-        return replace(self, point=self.point.new_empty(len(self.point), 0))
-
     @classmethod
     def nothing(cls, start: Tensor) -> Found:
         """Before any point was visited."""
@@ -72,6 +71,7 @@ class Search(ABC):
     """A method that proposes points. ``steps`` moves are made, so ``steps + 1`` points are visited, the start included."""
 
     stays_in_ball: ClassVar[bool] = True  # False for one that looks for the nearest point, wherever that is
+    smooth: Smoothing | None = None  # what slopes are averaged over
     unroll: bool = False  # whether the result is differentiable through the steps
     checkpoint: bool = False  # whether an unrolled step is recomputed in the backward pass
 
@@ -83,7 +83,7 @@ class Search(ABC):
     @property
     def passes(self) -> int:
         """Evaluations of the model that a whole search takes for a row that does not leave early."""
-        return self.steps + 1
+        return self.steps * (1 if self.smooth is None else 1 + self.smooth.passes) + 1
 
     def shortened(self, steps: int) -> Self:
         """The same method with at most so many steps, where it knows how: cheaper, and close enough for an attacker."""
@@ -91,6 +91,8 @@ class Search(ABC):
 
     def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
         """Look at the present points: their scores and slopes, unless a method makes do without slopes, or wants more."""
+        if self.smooth is not None:
+            return self.smooth.look(objective, ball, state, count)
         return Look(*slope(objective, state.point), passes=1)
 
     @abstractmethod
@@ -175,9 +177,21 @@ def search(
     return solve(problems).found
 
 
-def solve(problems: Problems) -> Going:
-    """Take the looks that are due. This is the readable loop; :mod:`drq.engine.slots` takes the same steps with rows that come
-    and go.
+def solve(problems: Problems, chunk: int | None = None, at_once: int | None = None) -> Going:
+    """Take the looks that are due: at most ``chunk`` rows together, of which ``at_once`` go through the model; None for all.
+
+    Only unrolled searches keep their graphs.
+    """
+    if at_once is not None:
+        problems = replace(problems, objective=replace(problems.objective, at_once=at_once))
+    if chunk is None or len(problems) <= chunk:
+        return _solved(problems)
+    parts = [_solved(problems[first : first + chunk]) for first in range(0, len(problems), chunk)]
+    return parts[0].joined(parts[1:])
+
+
+def _solved(problems: Problems) -> Going:
+    """This is the readable loop; :mod:`drq.engine.slots` takes the same steps with rows that come and go.
 
     The best point is differentiable in the centre of the ball: by the envelope rule (the offset is held constant), or through
     all steps when the method is unrolled.

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from drq.errors import require
-from drq.method.inputs import check_bounds
-from drq.norms import Ball, Bounds
+from drq.norms import Ball, Bounds, check_bounds
 from drq.objectives import Model
 from drq.seeds import generator
 from drq.threats.threat import Shifted, Threat

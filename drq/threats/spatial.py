@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import grid_sample
 
 from drq.errors import require
-from drq.method.inputs import check_bounds
 from drq.method.setting import Setting
-from drq.norms import Ball, Bounds, Linf
+from drq.norms import Ball, Bounds, Linf, check_bounds
 from drq.objectives import Model, log_odds
 from drq.rows import per_row
 from drq.search.loop import check_steps

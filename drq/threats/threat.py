@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from drq.errors import require
-from drq.method.inputs import check_bounds, checked
-from drq.method.setting import Setting, prepare
-from drq.norms import Ball, Bounds, Norm, as_norm
+from drq.method.setting import Setting, checked, prepare
+from drq.norms import Ball, Bounds, Norm, as_norm, check_bounds
 from drq.objectives import Model
 from drq.rows import Rows
 
