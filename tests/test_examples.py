@@ -13,7 +13,7 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 OWN = ROOT / "examples" / "own_defence.py"
-EXAMPLES = sorted({*(ROOT / "examples").glob("*.py")} - {OWN})
+EXAMPLES = sorted({*(ROOT / "examples").glob("*.py")} - {OWN, ROOT / "examples" / "naive_drq.py"})
 NEEDS = {"text": "transformers", "svm_figure": "sklearn", "tabular": "sklearn"}
 
 
