@@ -26,8 +26,8 @@ from drq import Run, Spec
 from drq.evaluation.engines import Local, Outcome
 from drq.evaluation.plan import Shard
 from drq.evaluation.records import UNTIMED
-from drq.evaluation.run import DRAFT, Writer
 from drq.evaluation.stage import Provision
+from drq.evaluation.writer import DRAFT, Writer
 
 LOOP = sys.modules["drq.evaluation.loop"]
 with torch.random.fork_rng():

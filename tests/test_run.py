@@ -18,9 +18,10 @@ from torch.utils.data import TensorDataset
 
 import drq
 from drq import Run, Spec
+from drq.evaluation.growth import differences
 from drq.evaluation.plan import Shard, tasks
 from drq.evaluation.records import COLUMNS, DTYPES, NOTHING, SCHEMA_VERSION, as_frame, read_part, write_part
-from drq.evaluation.run import Writer, differences, room, writing
+from drq.evaluation.writer import Writer, room, writing
 
 with torch.random.fork_rng():
     torch.manual_seed(0)

@@ -58,7 +58,9 @@ def judge(provision: Provision, shard: Shard) -> Judged:
             asked[name] = ANSWERED.get(_question(provision, name, key), ask)
     count = max(0, min(provision.first + provision.keep_images, shard.last) - shard.first)
     kept = shifted.x[:count].cpu().numpy() if count else None
-    return Judged(_stacked([shared | each | {"defence": name} for name, each in asked.items()], len(x)), kept)
+    hashes = zip(shard.task.row_hashes, asked.items(), strict=True)
+    parts = [shared | each | {"defence": name, "row_hash": known} for known, (name, each) in hashes]
+    return Judged(_stacked(parts, len(x)), kept)
 
 
 def _check_known(provision: Provision, shard: Shard, stage: Scene) -> None:

@@ -17,12 +17,13 @@ import torch
 from drq.errors import InputError, MissingError, require
 from drq.evaluation.effort import effort
 from drq.evaluation.engines import Engine, Local, chosen_engine
-from drq.evaluation.plan import Shard, Task, samples, shards, tasks
+from drq.evaluation.plan import Shard, Task, of_run, samples, shards, tasks
 from drq.evaluation.records import SCHEMA_VERSION
-from drq.evaluation.run import Run, Writer, now, writing
+from drq.evaluation.run import Run, now
 from drq.evaluation.sources import Specified, as_source, as_spec
 from drq.evaluation.spec import Spec
 from drq.evaluation.stage import Provision, check_fit, chosen_device, defended, forget, scene, the_model
+from drq.evaluation.writer import Writer, writing
 from drq.version import __version__
 
 
@@ -49,8 +50,8 @@ def silent(event: Event) -> None:
 class Survey:
     """What of a plan can be run here: how many images there are, and what is missing."""
 
-    images: dict[int, int] = field(default_factory=dict)  # by the number of the task
-    effort: dict[int, float] = field(default_factory=dict)  # for one image of it
+    images: dict[tuple[str, ...], int] = field(default_factory=dict)  # by the place of the task
+    effort: dict[tuple[str, ...], float] = field(default_factory=dict)  # for one image of it
     models: dict[str, str] = field(default_factory=dict)  # sha256 by name
     data: dict[str, str | None] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # why, by what
@@ -91,7 +92,7 @@ def evaluate(
     place = home(spec, out)
     spec = as_spec(spec)
     plan, provision = tasks(spec), Provision.of(spec, device or spec.device)
-    wanted = chosen(plan, only)
+    chosen(plan, only)  # before anything is loaded
     runner = chosen_engine(engine or spec.engine, address, workers)
     where = chosen_device(provision.device) if isinstance(runner, Local) else "cpu"  # Ray has devices that this machine lacks
     survey = surveyed(replace(provision, device=where), plan)
@@ -102,8 +103,9 @@ def evaluate(
         writer.check()
         for what, why in survey.missing.items():
             tell(Event("missing", f"{what}: {why}", 0, 0, 0.0, 0.0, 0.0))
-        present = [task for task in wanted if task.number in survey.images]
-        work = {task.number: [*shards(task, survey.images[task.number], spec.shard)] for task in present}
+        wanted = chosen(of_run(spec, writer.run.tasks.values()), only)
+        present = [task for task in wanted if task.place in survey.images]
+        work = {task.number: [*shards(task, survey.images[task.place], spec.shard)] for task in present}
         loop = Loop(writer, work, survey.effort, tell)
         try:
             loop.run(runner, provision)
@@ -156,9 +158,9 @@ def surveyed(provision: Provision, plan: list[Task]) -> Survey:
         mine = [task for task in plan if (task.model, task.data) == (model, data)]
         made = defended(provision, stage, [each for task in mine for each in task.defences])
         for task in mine:
-            found.images[task.number] = len(stage.data)
+            found.images[task.place] = len(stage.data)
             asked = [made[each] for each in task.defences if each in made]
-            found.effort[task.number] = effort(task, asked, classes, provision.rounding) if asked else 1.0
+            found.effort[task.place] = effort(task, asked, classes, provision.rounding) if asked else 1.0
     if not found.images:
         raise MissingError("; ".join(f"{what}: {why}" for what, why in found.missing.items()))
     return found
@@ -214,7 +216,7 @@ class Loop:
             self.writer.compact(self.tasks[number])
 
     def _work(self, shard: Shard) -> float:
-        return len(shard) * self.effort[shard.task.number]
+        return len(shard) * self.effort[shard.task.place]
 
     def _tell(self, what: str, text: str) -> None:
         seconds, done = time.monotonic() - self.began, self.work_here - self.work_left
@@ -224,23 +226,27 @@ class Loop:
 
 
 def about(spec: Spec, plan: list[Task], survey: Survey) -> dict[str, Any]:
-    """What ``run.json`` says."""
+    """What ``run.json`` says of a new run; :mod:`drq.evaluation.growth` says what it says of one that goes on."""
     return {
         "schema_version": SCHEMA_VERSION,
         "title": spec.title,
         "spec": spec.contents,
         "source": as_source(spec.source) if spec.source is not None else None,
         "spec_hash": spec.hash,
+        "spec_hashes": [spec.hash],
         "created": now(),
         "tasks": [
             {
+                "number": task.number,
                 "model": task.model,
                 "data": task.data,
                 "threat": task.threat,
                 "victim": task.trial.victim,
                 "defences": list(task.defences),
-                "images": survey.images.get(task.number),
-                "samples": len(samples(task, images)) if (images := survey.images.get(task.number)) else None,
+                "first": task.first,
+                "limit": task.limit,
+                "images": survey.images.get(task.place),
+                "samples": len(samples(task, images)) if (images := survey.images.get(task.place)) else None,
             }
             for task in plan
         ],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from drq.errors import InputError, require
 from drq.evaluation.spec import Spec, Trial
@@ -13,7 +14,7 @@ from drq.evaluation.spec import Spec, Trial
 class Task:
     """One model, data set and threat. What the threat makes is judged by all its defences."""
 
-    number: int  # in the plan; the same for the same spec, whatever this machine lacks
+    number: int  # in its run, which names its files for ever
     model: str
     data: str
     threat: str  # its key in the spec
@@ -21,6 +22,12 @@ class Task:
     defences: tuple[str, ...]  # a single one where it is the victim itself
     first: int
     limit: int | None
+    row_hashes: tuple[str | None, ...] = ()  # of its defences
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Tells what the threat makes of samples: the model, the data, the threat, and the defence where it is attacked itself."""
+        return self.model, self.data, self.threat, *(self.defences if self.trial.victim == "defence" else ())
 
     @property
     def key(self) -> str:
@@ -68,6 +75,16 @@ def tasks(spec: Spec) -> list[Task]:
                     found += [
                         Task(len(found) + n, model, data, threat, trial, each, spec.first, limit) for n, each in enumerate(sides)
                     ]
+    return found
+
+
+def of_run(spec: Spec, entries: Iterable[Mapping[str, Any]]) -> list[Task]:
+    """The tasks of a run, as run.json has them."""
+    found = []
+    for entry in entries:
+        model, data, threat = entry["model"], entry["data"], entry["threat"]
+        answering = tuple(entry["defences"]), entry["first"], entry["limit"], tuple(entry["row_hashes"])
+        found.append(Task(entry["number"], model, data, threat, spec.threats[threat], *answering))
     return found
 
 

@@ -15,22 +15,24 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from drq.errors import InputError, imported, one_line
+from drq.errors import InputError, imported, one_line, require
 from drq.system.files import in_one_piece
 
 if TYPE_CHECKING:
     import polars
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # decided once: later work fills its columns, and adds none
+READABLE = (1, SCHEMA_VERSION)
 Rows = Mapping[str, NDArray[Any]]  # columns of one length; a column of one value for all rows may have no dimension
 
 
 class Column(NamedTuple):
-    """One column: what it holds, what it means, and whether a row may have nothing in it."""
+    """One column: what it holds, what it means, whether a row may have nothing in it, and since which schema there is one."""
 
     kind: Literal["text", "whole", "number", "truth"]
     meaning: str
     nullable: bool = False
+    since: int = 1
 
 
 COLUMNS = {
@@ -53,6 +55,10 @@ COLUMNS = {
     "explored": Column("number", "confidence in the answered class at its explored point", nullable=True),
     "true_explored": Column("number", "confidence in the true class at its explored point", nullable=True),
     "margin": Column("number", "best minus second-best robustness", nullable=True),
+    "view": Column("whole", "which view of the input spoke; 0 is the input itself", nullable=True, since=2),
+    "kept": Column("truth", "whether a gate kept the answer of the undefended model", nullable=True, since=2),
+    "gate_margin": Column("number", "how far the evidence was from the gate's threshold", nullable=True, since=2),
+    "nonfinite": Column("whole", "scores that were not finite", nullable=True, since=2),
     "confidence": Column("number", "of the undefended model in its own answer at x'"),
     "logit_margin": Column("number", "best minus second-best logit of the undefended model at x'"),
     "radius": Column("number", "of exploration; nothing where calibration found none", nullable=True),
@@ -67,11 +73,13 @@ COLUMNS = {
     "alpha": Column("number", "setting of the defence", nullable=True),
     "threshold": Column("number", "confidence asked for in calibration; nothing for the sample's own", nullable=True),
     "passes": Column("whole", "of the model, that the answer took"),
+    "forward_passes": Column("whole", "those of them without a gradient", nullable=True, since=2),
     "threat_passes": Column("number", "of the model, that the threat took"),
     "seconds": Column("number", "that the answer took: its share of the batch"),
     "seed": Column("whole", "of the spec"),
     "precision": Column("text", "in which the model ran"),
     "device": Column("text", "on which it ran"),
+    "row_hash": Column("text", "tells all that the row depends on, but for its sample, from anything else", since=2),
     "spec_hash": Column("text", "tells this spec from any other"),
     "weights_sha256": Column("text", "tells the model from any other", nullable=True),
     "data_sha256": Column("text", "tells the data from any other", nullable=True),
@@ -84,9 +92,22 @@ NOTHING = {"text": "", "whole": -1, "number": np.nan, "truth": -1}  # in parts; 
 DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
 DETAILS = (  # what no table and no figure needs: the same in all rows, or for those who look closely
     *("rounded_prediction", "survives_rounding", "explored", "true_explored", "candidates", "seed", "precision", "device"),
-    *("spec_hash", "weights_sha256", "data_sha256", "drq_version", "torch_version", "schema_version"),
+    *("row_hash", "spec_hash", "weights_sha256", "data_sha256", "drq_version", "torch_version", "schema_version"),
 )
 UNTIMED = tuple(name for name in COLUMNS if name != "seconds")  # equal in every repetition on a CPU
+
+
+def columns(version: int = SCHEMA_VERSION) -> list[str]:
+    """The names of the columns of a schema, in their order."""
+    return [name for name, column in COLUMNS.items() if column.since <= version]
+
+
+def completed(frame: polars.DataFrame, names: Iterable[str] = COLUMNS) -> polars.DataFrame:
+    """Rows of any schema with these columns: null where theirs had none."""
+    pl, kinds = require_polars(), schema()
+    absent = [pl.lit(None, kinds[name]).alias(name) for name in names if name not in frame.columns]
+    whole: polars.DataFrame = frame.with_columns(absent).select(names)
+    return whole
 
 
 def write_part(path: Path, rows: Mapping[str, Any]) -> None:
@@ -114,30 +135,36 @@ def read_arrays(path: Path, names: Iterable[str], remedy: str) -> dict[str, NDAr
 
 def read_part(path: Path) -> dict[str, NDArray[Any]]:
     """The columns of a part, all of one length."""
-    arrays = read_arrays(path, COLUMNS, "delete that file, and the same command computes its rows again")
-    version = int(arrays["schema_version"])
-    if version != SCHEMA_VERSION:
-        remedy = "read it with the version of drq that wrote it"
-        raise InputError(f"{path} must have schema_version {SCHEMA_VERSION}, got {version}: {remedy}")
+    again = "delete that file, and the same command computes its rows again"
+    version = int(read_arrays(path, ["schema_version"], again)["schema_version"])
+    rule = f"have schema_version {' or '.join(map(str, READABLE))}"
+    require(version in READABLE, str(path), rule, version, "read it with the version of drq that wrote it")
+    arrays = read_arrays(path, columns(version), again)
     count = len(arrays["index"])
-    return {name: np.broadcast_to(values, (count,)) for name, values in arrays.items()}
+    found = {name: arrays.get(name, np.asarray(NOTHING[column.kind], DTYPES[column.kind])) for name, column in COLUMNS.items()}
+    return {name: np.broadcast_to(values, (count,)) for name, values in found.items()}
 
 
 def as_frame(parts: Iterable[Rows]) -> polars.DataFrame:
     """Rows as a data frame, with null where a part has nothing."""
+    pl, kinds = require_polars(), schema()
+    frames = [pl.DataFrame({name: _series(name, part[name]) for name in COLUMNS}, schema=kinds) for part in parts]
+    whole: polars.DataFrame = pl.concat(frames) if frames else pl.DataFrame(schema=kinds)
+    return whole
+
+
+def schema() -> dict[str, Any]:
+    """The type of every column of a data frame."""
     pl = require_polars()
     kinds = {"text": pl.String, "whole": pl.Int64, "number": pl.Float64, "truth": pl.Boolean}
-    schema = {name: kinds[column.kind] for name, column in COLUMNS.items()}
-    frames = [pl.DataFrame({name: _series(name, part[name]) for name in COLUMNS}, schema=schema) for part in parts]
-    whole: polars.DataFrame = pl.concat(frames) if frames else pl.DataFrame(schema=schema)
-    return whole
+    return {name: kinds[column.kind] for name, column in COLUMNS.items()}
 
 
 def _series(name: str, values: NDArray[Any]) -> polars.Series:
     pl, column = require_polars(), COLUMNS[name]
     constant = values.strides == (0,) and len(values) > 0  # one value for all, as read_part leaves it
     series = pl.Series(name, values[:1] if constant else values)
-    if column.nullable:
+    if column.nullable or column.since > 1:  # which rows of the first schema have not
         nothing = series.is_nan() if column.kind == "number" else series == NOTHING[column.kind]
         series = series.to_frame().select(pl.when(~nothing).then(pl.col(name)))[name]  # without a branch there is null
     if column.kind == "truth":

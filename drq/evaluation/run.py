@@ -1,24 +1,22 @@
 """A run is a directory: what was evaluated, and its records. Everything that is shown is a function of these.
 
-- ``run.json``: what is evaluated, its hash, and what was missing;
+- ``run.json``: what is evaluated, its hash, its tasks by number with the hashes of their rows, and what was missing;
 - ``parts/TASK-FIRST.npz``: rows as the loop wrote them, one file a shard, each in one piece;
 - ``records/TASK.parquet``: the rows of a finished task, where polars is installed; its parts are then gone;
+- ``sha256sums``: what these files hold, see :mod:`drq.evaluation.checksums`;
 - ``images/TASK-FIRST.npz``: images that were kept;
 - ``history.jsonl``: one line for every time that it was worked on.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import socket
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.util import find_spec
-from io import BytesIO, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drq.errors import InputError, one_line, require
-from drq.evaluation.plan import Shard, Task
-from drq.evaluation.records import COLUMNS, SCHEMA_VERSION, as_frame, read_arrays, read_part, require_polars, write_part
-from drq.system.files import claimed, in_one_piece
+from drq.evaluation import checksums, growth
+from drq.evaluation.records import READABLE, as_frame, columns, completed, read_arrays, read_part, require_polars
+from drq.system.files import digest
 
 if TYPE_CHECKING:
     import polars
 
-DRAFT = ".*." + 32 * "[0-9a-f]"  # as files.in_one_piece names what it is writing
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+logger = logging.getLogger("drq")
+AGAIN = "delete that file, and the same drq evaluate computes its rows again"
 
 
 @dataclass(frozen=True)
@@ -71,27 +69,63 @@ class Run:
         return str(self.about["spec"]["name"])
 
     @property
+    def tasks(self) -> dict[int, dict[str, Any]]:
+        """What is said of every task, by the number that its files have."""
+        return {task["number"]: task for task in growth.tasks(self.about)}
+
+    @property
     def records(self) -> polars.DataFrame:
-        """Every row that there is, in the order of the plan."""
-        pl = require_polars()
-        finished = {path.stem: path for path in (self.path / "records").glob("*.parquet")}
-        frames = {key: _parquet(path) for key, path in finished.items()}
-        for key, path in self.parts():
-            if key.partition("-")[0] not in finished:  # or a crash came between the two
-                frames[key] = as_frame([read_part(path)])
-        return pl.concat([frames[key] for key in sorted(frames)]) if frames else as_frame([])
+        """Every row that there is, in the order of the tasks."""
+        pl, sums, files = require_polars(), checksums.known(self.path), self.files()
+        frames = [table(path, sums) if path.suffix == ".parquet" else as_frame([part(path, sums)]) for path in files]
+        if any(checksums.name(path) not in sums for path in files):
+            tell_unvouched(self.path)
+        return pl.concat(frames) if frames else as_frame([])
+
+    def files(self) -> list[Path]:
+        """Those that hold its rows, in the order of the tasks: of a task that is finished its Parquet, and no parts."""
+        finished = {path.stem: path for path in (self.path / "records").glob("[0-9]*.parquet")}
+        parts = {key: path for key, path in self.parts() if key.partition("-")[0] not in finished}  # a crash may leave both
+        return [path for _, path in sorted((finished | parts).items())]
+
+    def looked_into(self) -> Iterator[tuple[Path, InputError | None]]:
+        """Every file with rows, and what is wrong with it: it must read, be that of its checksum, and hold what its name says."""
+        sums = checksums.known(self.path)
+        for path in self.files():
+            try:
+                self._look(path, sums)
+            except InputError as error:
+                yield path, error
+            else:
+                yield path, None
+
+    def _look(self, path: Path, sums: Mapping[str, str]) -> None:
+        number, _, first = path.stem.partition("-")
+        if path.suffix == ".npz":
+            rows = part(path, sums)
+            told = zip(rows["row_hash"].tolist(), rows["spec_hash"].tolist(), strict=True)
+            mine = self._asked(int(number), {*told}) and int(rows["index"].min()) == int(first)
+        elif find_spec("polars") is not None:
+            vouched = checksums.name(path) in sums  # else it is read whole
+            frame = table(path, sums, ["row_hash", "spec_hash"] if vouched else None)
+            mine = self._asked(int(number), {*frame.select("row_hash", "spec_hash").unique().rows()})
+        else:
+            check_sum(path, sums, "Parquet file")
+            return
+        require(mine, str(path), "hold the rows of this run that its name says", "others", AGAIN)
+
+    def _asked(self, number: int, told: Collection[tuple[str | None, str]]) -> bool:
+        """Whether rows belong to a task: by their hash, or by that of their spec where there is none to compare."""
+        hashes, specs = self.tasks.get(number, {}).get("row_hashes", []), growth.spec_hashes(self.about)
+        by_row = bool(hashes) and None not in hashes
+        return all(row in hashes if row and by_row else spec in specs for row, spec in told)
 
     def parts(self) -> list[tuple[str, Path]]:
         """Parts by their key."""
         return sorted((path.stem, path) for path in (self.path / "parts").glob("[0-9]*.npz"))
 
-    @property
-    def first(self) -> int:
-        """The first sample of every data set; images that were kept begin with it."""
-        return int(self.about["spec"].get("first", 0))
-
     def images(self, task: int) -> NDArray[np.float32]:
-        """The images that were kept of one task, by its number in ``about["tasks"]``; (0,) where there are none."""
+        """The images that were kept of one task, by its number, from its first sample on; (0,) where there are none."""
         files = sorted((self.path / "images").glob(f"{task:04d}-*.npz"))
         remedy = "delete that file: its images are lost, no rows are"
         found = [read_arrays(path, ["images"], remedy)["images"] for path in files]
@@ -110,204 +144,42 @@ class Run:
         return lines
 
 
-def _parquet(path: Path, rows: int | None = None) -> polars.DataFrame:
-    """The rows of a file, or the first so many."""
+def part(path: Path, sums: Mapping[str, str]) -> dict[str, NDArray[Any]]:
+    """The rows of a part that is still what was written."""
+    rows = read_part(path)
+    check_sum(path, sums, "part of a run")
+    return rows
+
+
+def table(path: Path, sums: Mapping[str, str], names: list[str] | None = None) -> polars.DataFrame:
+    """The rows of a Parquet file that is still what was written; of these columns, or of all."""
     pl = require_polars()
     try:
-        frame: polars.DataFrame = pl.read_parquet(path, n_rows=rows)
+        known = list(pl.read_parquet_schema(path))
+        there = names and [each for each in names if each in known]
+        frame: polars.DataFrame = pl.read_parquet(path, columns=there)
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        remedy = "delete that file, and the same drq evaluate computes its rows again"
-        raise InputError(f"{path} must be a whole Parquet file, got '{one_line(error)}': {remedy}") from error
-    known, rule = frame.columns == [*COLUMNS], f"have the columns of schema_version {SCHEMA_VERSION}"
-    require(known, str(path), rule, f"{frame.width} others", "read it with the version of drq that wrote it")
-    return frame
+        raise InputError(f"{path} must be a whole Parquet file, got '{one_line(error)}': {AGAIN}") from error
+    rule = f"have the columns of schema_version {' or '.join(map(str, READABLE))}"
+    of_ours = known in [columns(version) for version in READABLE]
+    require(of_ours, str(path), rule, f"{len(known)} others", "read it with the version of drq that wrote it")
+    check_sum(path, sums, "Parquet file")
+    return completed(frame, names or columns())
 
 
-class Writer:
-    """A run that rows are written to, by one process at a time."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.done = {key for key, _ in run.parts()}
-        self.finished = {path.stem for path in (run.path / "records").glob("*.parquet")}
-
-    def has(self, shard: Shard) -> bool:
-        """Whether its rows are kept."""
-        return shard.task.key in self.finished or shard.key in self.done
-
-    def check(self) -> None:
-        """Look into every file, so that a damaged one is told before anything is computed."""
-        for key, path in self.run.parts():
-            if key.partition("-")[0] not in self.finished:
-                self._check_rows(path, read_part(path), int(key.partition("-")[2]))
-        for key in sorted(self.finished) if find_spec("polars") is not None else ():
-            _parquet(self.run.path / "records" / f"{key}.parquet", rows=0)
-
-    def _check_rows(self, path: Path, rows: Mapping[str, Any], first: int) -> None:
-        """A part must be of this run, and where its name says."""
-        mine = set(rows["spec_hash"]) == {self.run.about["spec_hash"]} and int(rows["index"].min()) == first
-        remedy = "delete that file, and the same command computes its rows again"
-        require(mine, str(path), "hold the rows of this run that its name says", "others", remedy)
-
-    def put(self, shard: Shard, rows: Mapping[str, Any], images: NDArray[Any] | None) -> None:
-        """Keep the rows of a shard; the rows come last, since they say that the shard is done."""
-        with room(self.run.path):
-            if images is not None:
-                with in_one_piece(self.run.path / "images" / f"{shard.key}.npz") as file:
-                    np.savez_compressed(file, images=images)
-            write_part(self.run.path / "parts" / f"{shard.key}.npz", rows)
-        self.done.add(shard.key)
-
-    def compact(self, task: Task) -> None:
-        """Turn the parts of a finished task into Parquet."""
-        paths = [path for key, path in self.run.parts() if key.startswith(f"{task.key}-")]
-        if task.key not in self.finished:
-            frame = as_frame([read_part(path) for path in paths])
-            planned = self.run.about["tasks"][task.number]["samples"] * len(task.defences)
-            twice = frame.select("defence", "index").is_duplicated().any()
-            remedy = "a file was added or removed by hand; the same command makes what is missing"
-            require(len(frame) == planned and not twice, f"{task}", f"have {planned} different rows", len(frame), remedy)
-            whole = BytesIO()  # written by us, since polars would tell a full disk as a broken file
-            frame.write_parquet(whole)
-            with room(self.run.path), in_one_piece(self.run.path / "records" / f"{task.key}.parquet") as file:
-                file.write(whole.getbuffer())
-            self.finished.add(task.key)
-        for path in paths:
-            path.unlink()
-
-    def lacks(self, missing: Mapping[str, str]) -> None:
-        """Say what turned out to be missing, and why."""
-        if missing:
-            told = [*self.run.about["missing"], *({"what": what, "why": why} for what, why in missing.items())]
-            self.run = Run(self.run.path, {**self.run.about, "missing": told})
-            _say(self.run)
-
-    def note(self, line: Mapping[str, Any]) -> None:
-        """Add a line to the history."""
-        path = self.run.path / "history.jsonl"
-        with room(self.run.path), path.open("a+b") as file:
-            file.seek(max(0, file.tell() - 1))
-            start = b"" if file.read() in (b"", b"\n") else b"\n"  # a crash may have cut off the last line
-            file.write(start + json.dumps(line).encode() + b"\n")
+def check_sum(path: Path, sums: Mapping[str, str], kind: str) -> None:
+    """Refuse a file that is another than its checksum says; one without any is taken as it is."""
+    said = sums.get(checksums.name(path))
+    found = said and digest(path)
+    require(found == said, str(path), f"be a whole {kind}, with the sha256 in {checksums.NAME}", str(found)[:12], AGAIN)
 
 
-@contextmanager
-def writing(path: Path, about: Mapping[str, Any]) -> Iterator[Writer]:
-    """A run to write to: a new one, or one of the same spec to go on with. Nobody else can write meanwhile."""
-    with room(path):
-        path.mkdir(parents=True, exist_ok=True)
-        ours = [each.name == ".lock" or each.match(DRAFT) for each in path.iterdir()]
-        strangers = not (path / "run.json").exists() and not all(ours)
-    remedy = "choose another, or remove what is in it"
-    require(not strangers, "out", "be a new directory or that of a run", repr(str(path)), remedy)
-    with _lock(path):
-        known = Run.open(path) if (path / "run.json").exists() else None
-        begun = any(path.glob("parts/[0-9]*")) or any(path.glob("records/[0-9]*"))
-        if known is not None and begun:  # one without rows may still change its spec: a mistake in it came to light late
-            _check_same(known, about)
-            about = _continued(known, about)
-        with room(path):
-            for draft in (*path.glob(DRAFT), *path.glob(f"*/{DRAFT}")):  # what a crash left half written
-                draft.unlink(missing_ok=True)
-            for image in () if begun else path.glob("images/[0-9]*.npz"):  # and what it left without rows
-                image.unlink(missing_ok=True)
-        _say(Run(path, about))
-        yield Writer(Run(path, about))
-
-
-def _say(run: Run) -> None:
-    with room(run.path), in_one_piece(run.path / "run.json") as file:
-        file.write(json.dumps(run.about, indent=2).encode())
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """The right to write; the system takes it back when the process ends, however it ends."""
-    with room(path):
-        file = (path / ".lock").open("a+b", buffering=0)  # so that nothing is left to write when it is closed
-    with file:
-        with room(path):
-            _claim(file, path)
-        yield
-
-
-def _claim(file: FileIO, path: Path) -> None:
-    if not claimed(file):
-        file.seek(0)
-        holder = file.read().decode(errors="replace").strip() or "another process"
-        remedy = "wait for it, stop it, or choose another directory"
-        raise InputError(f"out must not be in use, got {str(path)!r}, written by {holder}: {remedy}")
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-
-
-@contextmanager
-def room(path: Path) -> Iterator[None]:
-    """Around every write: a disk that is full or closed to us is one line, and loses nothing that was written before."""
-    try:
-        yield
-    except OSError as error:
-        rule, remedy = "be a directory that can be written", "choose another directory, or change its rights"
-        if error.errno in FULL:
-            rule, remedy = "have room", "free some, and the same command goes on; all rows so far are safe"
-        raise InputError(f"out must {rule}, got {str(path)!r} ({error.strerror}): {remedy}") from error
-
-
-def _check_same(known: Run, about: Mapping[str, Any]) -> None:
-    """Refuse to mix the records of two specs, or of two files of weights."""
-    changes = [*differences(known.about["spec"], about["spec"])]
-    for key in ("models", "data"):
-        before = known.about.get(key, {})
-        changes += [
-            f"the content of {name} was {before[name][:12]}, is {now[:12]}"
-            for name, now in about[key].items()
-            if before.get(name) not in (None, now) and now is not None
-        ]
-    changes = changes or [*dict.fromkeys(_changed_tasks(known.about.get("tasks", ()), about["tasks"]))]
-    if changes or known.about["spec_hash"] != about["spec_hash"]:
-        told = "; ".join(changes[:5]) + (f"; and {len(changes) - 5} more" if len(changes) > 5 else "")
-        remedy = "choose another directory with --out, or undo the change"
-        raise InputError(f"spec must be that of the run in {str(known.path)!r}, got a changed one ({told}): {remedy}")
-
-
-def _changed_tasks(before: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
-    """Rows are kept by the number of their task, so that the order of threats counts, too."""
-    for number, (old, new) in enumerate(zip(before, now, strict=False)):
-        was, is_now = (
-            f"{each['model']} on {each['data']}, {each['threat']} by {', '.join(each['defences'])}" for each in (old, new)
-        )
-        if was != is_now:
-            yield f"task {number} was {was}, is {is_now}"
-        elif None not in (old["images"], new["images"]) and old["images"] != new["images"]:
-            yield f"{new['data']} had {old['images']} images, has {new['images']}"
-
-
-def _continued(known: Run, about: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of a run that goes on: what this machine lacks stays as it was known before."""
-    before = known.about
-    kept = {key: {**before.get(key, {}), **about[key]} for key in ("models", "data")}
-    pairs = zip(before.get("tasks", about["tasks"]), about["tasks"], strict=False)
-    tasks = [{**now, "images": old["images"] if now["images"] is None else now["images"]} for old, now in pairs]
-    return {**about, **kept, "tasks": tasks, "created": before.get("created", about["created"])}
-
-
-def differences(before: Any, now: Any, place: str = "") -> Iterator[str]:
-    """What changed between two things made of what JSON knows, in words.
-
-    >>> list(differences({"a": {"b": 1}}, {"a": {"b": 2}, "c": 3}))
-    ['a.b was 1, is 2', 'c was absent, is 3']
-    """
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        for key in (*before, *(key for key in now if key not in before)):
-            where = f"{place}.{key}" if place else str(key)
-            yield from differences(before.get(key, "absent"), now.get(key, "absent"), where)
-    elif before != now:
-        yield f"{place} was {_short(before)}, is {_short(now)}"
-
-
-def _short(value: Any) -> str:
-    text = value if value == "absent" else json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+@cache
+def tell_unvouched(path: Path) -> None:
+    """Say once of a run that nobody can tell whether its files changed."""
+    logger.warning(
+        "drq: %s has files without a checksum: they are taken as they are, and drq evaluate adds what is missing", path
+    )
 
 
 def now() -> str:

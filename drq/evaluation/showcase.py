@@ -27,27 +27,30 @@ def examples(run: Run, records: polars.DataFrame, each: int = 3) -> list[dict[st
         title, caption and image (H, W, 3) of 8-bit values; beside a shifted image stands the one that it was made of, where
         the run kept it.
     """
-    tasks, found = run.about["tasks"], []
-    clean = {(task["model"], task["data"]): number for number, task in enumerate(tasks) if task["threat"] == "clean"}
-    for number, task in enumerate(tasks):
+    found = []
+    clean: dict[tuple[str, str], dict[int, NDArray[np.float32]]] = {}
+    for number, task in run.tasks.items():
+        if task["threat"] == "clean":
+            clean.setdefault((task["model"], task["data"]), {}).update(enumerate(run.images(number), task["first"]))
+    for number, task in run.tasks.items():
         images = run.images(number)
         if images.ndim != 4 or images.shape[1] not in (1, 3):
             continue  # nothing was kept, or it is no picture
-        before = run.images(clean[task["model"], task["data"]]) if (task["model"], task["data"]) in clean else images[:0]
-        for index, caption in _chosen(run, records, number, len(images), each):
-            place = index - run.first
-            pair = [before[place]] if task["threat"] != "clean" and place < len(before) else []
+        before = clean.get((task["model"], task["data"]), {})
+        for index, caption in _chosen(run, records, task, len(images), each):
+            pair = [before[index]] if task["threat"] != "clean" and index in before else []
             title = f"{task['threat']}, image {index} of {task['data']}"
-            found.append({"title": title, "caption": caption, "image": _side_by_side([*pair, images[place]])})
+            picture = _side_by_side([*pair, images[index - task["first"]]])
+            found.append({"title": title, "caption": caption, "image": picture})
     return found
 
 
-def _chosen(run: Run, records: polars.DataFrame, number: int, kept: int, each: int) -> Iterator[tuple[int, str]]:
+def _chosen(run: Run, records: polars.DataFrame, task: dict[str, Any], kept: int, each: int) -> Iterator[tuple[int, str]]:
     """Indices of the samples that tell most, and who said what about them."""
-    pl, task = require_polars(), run.about["tasks"][number]
+    pl = require_polars()
     trial = run.about["spec"]["threats"][task["threat"]]
     rows = records.filter(
-        pl.col("index") < run.first + kept,
+        pl.col("index").is_between(task["first"], task["first"] + kept, closed="left"),
         *(pl.col(name) == task[name] for name in ("model", "data", "victim")),
         pl.col("suite") == trial["suite"],
         pl.col("threat") == trial["title"],

@@ -53,7 +53,7 @@ def below(folder: Path, name: str) -> Path:
 def _files(run: Path) -> list[Path]:
     """What is read of a run: a link among these must not lead out either."""
     parts = (_in(run / name) for name in ("records", "parts", "images"))
-    return [run / "run.json", run / "history.jsonl", *(each for part in parts for each in part)]
+    return [*(run / name for name in ("run.json", "history.jsonl", "sha256sums")), *(each for part in parts for each in part)]
 
 
 def _in(folder: Path) -> list[Path]:
@@ -85,13 +85,13 @@ class Opened:
 
     def image(self, row: dict[str, Any]) -> Tensor | None:
         """The input of a row as its defence saw it, where the run kept it and it is a picture."""
-        for number, task in enumerate(self.run.about.get("tasks", ())):
+        for number, task in self.run.tasks.items():
             trial = self.run.about["spec"].get("threats", {}).get(task.get("threat"), {})
             same = all(task.get(name) == row[name] for name in ("model", "data", "victim"))
             if same and trial.get("title") == row["threat"] and row["defence"] in task.get("defences", ()):
                 images = self.run.images(number)
-                place = row["index"] - self.run.first
-                if images.ndim == 4 and images.shape[1] in (1, 3) and place < len(images):
+                place = row["index"] - task["first"]
+                if images.ndim == 4 and images.shape[1] in (1, 3) and 0 <= place < len(images):
                     return Tensor(images[place])
         return None
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drq.errors import imported, require
-from drq.evaluation.records import COLUMNS, DETAILS, require_polars
+from drq.evaluation.records import DETAILS, READABLE, columns, require_polars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,7 +133,8 @@ def in_order(records: DataFrame, reference: str) -> list[str]:
 
 def require_rows(records: DataFrame, whole: bool = False) -> None:
     """There is something to draw; ``whole`` asks for the columns as well that figures do not need."""
-    missing = [name for name in COLUMNS if name not in records.columns and (whole or name not in DETAILS)]
+    needed = [name for name in columns(READABLE[0]) if whole or name not in DETAILS]  # no record has less
+    missing = [name for name in needed if name not in records.columns]
     remedy = "take the records of a run, as drq.Run.open(path).records"
     require(not missing, "records", "have all columns of a record", f"none named {', '.join(missing[:3])}", remedy)
     require(len(records) > 0, "records", "have rows", "none", "evaluate first, or filter less")

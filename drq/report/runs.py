@@ -59,7 +59,7 @@ def rows(run: Run) -> DataFrame:
 
 def unfinished(run: Run, records: DataFrame) -> str | None:
     """What a run still lacks of what can be run, in words; None where it is whole."""
-    planned = sum((task.get("samples") or 0) * len(task["defences"]) for task in run.about["tasks"])
+    planned = sum((task.get("samples") or 0) * len(task["defences"]) for task in run.tasks.values())
     if len(records) >= planned:
         return None
     return f"{len(records):,} of {planned:,} rows are there, so numbers may change; the same drq evaluate goes on"

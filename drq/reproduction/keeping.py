@@ -1,13 +1,17 @@
 """Records that are kept beside the code: the columns that tables, figures and claims need, small enough for a repository.
 
-``NAME.parquet`` has the rows of an experiment, ``NAME.json`` what was evaluated, where, and how long it took.
+``NAME.parquet`` has the rows of an experiment, ``NAME.json`` what was evaluated, where, how long it took, and the sha256 of the
+rows. Records of the first schema say no sha256, and have nothing in the columns that came later.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from drq.errors import InputError, require
-from drq.evaluation.records import COLUMNS, DETAILS, require_polars
+from drq.evaluation.records import COLUMNS, DETAILS, READABLE, SCHEMA_VERSION, columns, require_polars
 from drq.evaluation.run import Run
-from drq.system.files import in_one_piece
+from drq.system.files import digest, in_one_piece
 
 if TYPE_CHECKING:
     import polars
 
+logger = logging.getLogger("drq")
 BITS = 10  # of the fraction of a number that are kept: three digits, of a confidence near 1 those of what is left to 1
 SETTINGS = ("alpha", "threshold", "threat_radius")  # stay as they are: rows are chosen by them
 ABOUT = ("title", "spec_hash", "created", "models", "data")
@@ -53,7 +58,8 @@ def keep(run: Run, folder: Path) -> Record:
     record = shortened(run)
     whole = BytesIO()
     record.rows.write_parquet(whole, compression="zstd", compression_level=19, statistics=False)
-    for suffix, content in (("parquet", whole.getvalue()), ("json", (json.dumps(record.about, indent=1) + "\n").encode())):
+    told = {"schema_version": SCHEMA_VERSION, **record.about, "sha256": sha256(whole.getvalue()).hexdigest()}
+    for suffix, content in (("parquet", whole.getvalue()), ("json", (json.dumps(told, indent=1) + "\n").encode())):
         with in_one_piece(folder / f"{run.name}.{suffix}") as file:
             file.write(content)
     return record
@@ -70,18 +76,39 @@ def kept(folder: Path, name: str) -> Record | None:
         told = json.loads(notes.read_text(encoding="utf-8"))
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{rows} must be a record, got '{error}': drq reproduce {name} --keep {folder} makes one") from error
-    names = [each for each in COLUMNS if each not in DETAILS]
-    require(frame.columns == names, str(rows), "have the columns of this version", frame.columns, "make it again")
+    known = [_short(version) for version in READABLE]
+    require(frame.columns in known, str(rows), "have the columns of this version", frame.columns, "make it again")
     whole = isinstance(told, dict) and told.keys() >= {*ABOUT, *HOW}
     require(whole, str(notes), "say what was evaluated", "something else", "make it again")
-    return Record(name, frame, told)
+    _check_sum(rows, told)
+    few = {"whole": pl.Int32, "number": pl.Float32, "text": pl.String, "truth": pl.Boolean}
+    absent = [pl.lit(None, few[COLUMNS[each].kind]).alias(each) for each in _short() if each not in frame.columns]
+    return Record(name, frame.with_columns(absent).select(_short()), told)
+
+
+def _check_sum(rows: Path, told: Mapping[str, Any]) -> None:
+    if told.get("schema_version", 1) == 1:
+        _tell_unvouched(rows.parent)
+        return
+    remedy = f"bring both files back from a copy, or run drq reproduce {rows.stem} --keep {rows.parent}"
+    require(digest(rows) == told.get("sha256"), str(rows), f"have the sha256 in {rows.stem}.json", "another", remedy)
+
+
+@cache
+def _tell_unvouched(folder: Path) -> None:
+    """Once, and only to those who listen: such records are old, and what keeps them has checksums of its own."""
+    logger.info("drq: %s has records of the first schema, without checksums: they are taken as they are", folder)
+
+
+def _short(version: int = SCHEMA_VERSION) -> list[str]:
+    """The columns that are kept."""
+    return [each for each in columns(version) if each not in DETAILS]
 
 
 def condensed(records: polars.DataFrame) -> polars.DataFrame:
     """The columns that are kept, numbers to three digits."""
     pl = require_polars()
-    names = [each for each in COLUMNS if each not in DETAILS]
-    exact = (*SETTINGS, "passes", "threat_passes")
+    names, exact = _short(), (*SETTINGS, "passes", "threat_passes")
     numbers = [each for each in names if COLUMNS[each].kind == "number" and each not in exact]
     whole = [each for each in names if COLUMNS[each].kind == "whole"]
     frame = records.select(names).with_columns(pl.col(whole).cast(pl.Int32))
