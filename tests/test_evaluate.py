@@ -181,7 +181,7 @@ class TestRows:
                 "drq_version": drq.__version__,
                 "torch_version": torch.__version__.partition("+")[0],
             },
-            "schema_version": 1,
+            "schema_version": 2,
         }
         assert {name: set(records[name]) for name in expected} == {name: {value} for name, value in expected.items()}
         assert all(0 < each < 60 for each in records["seconds"])
@@ -503,7 +503,7 @@ def test_what_is_said_of_a_run(tmp_path: Path) -> None:
     assert (about["title"], about["spec_hash"], about["missing"]) == ("Mine", spec.hash, [])
     assert about["models"] == {"mine": weights.contents(MODEL.state_dict())}
     task = {"model": "mine", "data": "mine", "threat": "clean", "victim": "base", "defences": ["standard"], "images": COUNT}
-    task["samples"] = 5
+    task |= {"number": 0, "first": 0, "limit": 5, "samples": 5, "row_hashes": [*run.records["row_hash"].unique()]}
     assert about["tasks"] == [task]
     (line,) = run.history
     assert (line["engine"], line["samples"], line["seconds"] >= 0) == ("local", 5, True)

@@ -1,7 +1,7 @@
 """What becomes of a run whose spec changed: it grows, or the change is refused. Functions of what run.json says.
 
-Files carry the number of their task for ever, so a task that has rows stays as it is. Whatever a spec asks for beyond these, be it
-of other models, data, threats and defences or of more samples, is a task of its own.
+Files carry the number of their task for ever, so a task that has rows stays as it is. Whatever a spec asks for beyond these, be
+it of other models, data, threats and defences or of more samples, is a task of its own.
 """
 
 from __future__ import annotations
@@ -17,16 +17,11 @@ from drq.errors import InputError
 
 About = Mapping[str, Any]  # what run.json says
 TABLES = ("models", "data", "threats", "defences", "groups", "limit", "victim")  # whose change shows in tasks and their rows
-APART = (
-    *TABLES,
-    "name",
-    "shard",
-    "keep_images",
-)  # keys of a spec that no value of a row depends on, or only through its own entry
+APART = (*TABLES, "name", "shard", "keep_images")  # of a spec: on these a row depends not at all, or by its own entries alone
 
 
 def tasks(about: About) -> list[dict[str, Any]]:
-    """The tasks of a run, with what the first schema did not say of them: their numbers were their places, and none began late."""
+    """The tasks of a run, with what the first schema did not say: their numbers were their places, and none began late."""
     first = about["spec"].get("first", 0)
     known = enumerate(about.get("tasks", ()))
     return [{"number": place, "first": first, "limit": task.get("samples")} | task for place, task in known]
@@ -174,9 +169,11 @@ def _without_more(old: About, new: About) -> dict[str, Any]:
         other = new.get(key)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
             less[key] = {name: each for name, each in other.items() if name in value}
-        elif (key in ("models", "data") and {*value} <= {*(other or ())}) or (
-            key == "limit" and (other is None or (value is not None and other >= value))
-        ):
+        elif key in ("models", "data"):
+            less[key] = value if {*value} <= {*(other or ())} else other
+        elif key == "groups":
+            less[key] = value if new["models"] else other  # a single one says again which models and data there are
+        elif key == "limit" and (other is None or (value is not None and other >= value)):
             less[key] = value
     return less
 

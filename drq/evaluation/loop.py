@@ -169,7 +169,7 @@ def surveyed(provision: Provision, plan: list[Task]) -> Survey:
 class Loop:
     """Shards that are to do, and how far they are."""
 
-    def __init__(self, writer: Writer, work: dict[int, list[Shard]], effort: dict[int, float], tell: Tell) -> None:
+    def __init__(self, writer: Writer, work: dict[int, list[Shard]], effort: dict[tuple[str, ...], float], tell: Tell) -> None:
         self.writer, self.effort, self.tell = writer, effort, tell
         self.left = {number: [each for each in parts if not writer.has(each)] for number, parts in work.items()}
         self.tasks = {number: parts[0].task for number, parts in work.items() if parts}

@@ -26,7 +26,7 @@ class Task:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """Tells what the threat makes of samples: the model, the data, the threat, and the defence where it is attacked itself."""
+        """Model, data and threat, and the defence where it is attacked itself: tells what the threat makes of samples."""
         return self.model, self.data, self.threat, *(self.defences if self.trial.victim == "defence" else ())
 
     @property

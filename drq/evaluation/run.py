@@ -101,18 +101,17 @@ class Run:
 
     def _look(self, path: Path, sums: Mapping[str, str]) -> None:
         number, _, first = path.stem.partition("-")
+        mine = True
         if path.suffix == ".npz":
-            rows = part(path, sums)
+            rows = read_part(path)
             told = zip(rows["row_hash"].tolist(), rows["spec_hash"].tolist(), strict=True)
             mine = self._asked(int(number), {*told}) and int(rows["index"].min()) == int(first)
         elif find_spec("polars") is not None:
             vouched = checksums.name(path) in sums  # else it is read whole
-            frame = table(path, sums, ["row_hash", "spec_hash"] if vouched else None)
+            frame = _read(path, ["row_hash", "spec_hash"] if vouched else columns())
             mine = self._asked(int(number), {*frame.select("row_hash", "spec_hash").unique().rows()})
-        else:
-            check_sum(path, sums, "Parquet file")
-            return
         require(mine, str(path), "hold the rows of this run that its name says", "others", AGAIN)
+        _check_sum(path, sums)
 
     def _asked(self, number: int, told: Collection[tuple[str | None, str]]) -> bool:
         """Whether rows belong to a task: by their hash, or by that of their spec where there is none to compare."""
@@ -147,39 +146,42 @@ class Run:
 def part(path: Path, sums: Mapping[str, str]) -> dict[str, NDArray[Any]]:
     """The rows of a part that is still what was written."""
     rows = read_part(path)
-    check_sum(path, sums, "part of a run")
+    _check_sum(path, sums)
     return rows
 
 
-def table(path: Path, sums: Mapping[str, str], names: list[str] | None = None) -> polars.DataFrame:
-    """The rows of a Parquet file that is still what was written; of these columns, or of all."""
+def table(path: Path, sums: Mapping[str, str]) -> polars.DataFrame:
+    """The rows of a Parquet file that is still what was written."""
+    frame = _read(path, columns())
+    _check_sum(path, sums)
+    return frame
+
+
+def _read(path: Path, names: list[str]) -> polars.DataFrame:
+    """These columns of a Parquet file."""
     pl = require_polars()
     try:
         known = list(pl.read_parquet_schema(path))
-        there = names and [each for each in names if each in known]
-        frame: polars.DataFrame = pl.read_parquet(path, columns=there)
+        frame: polars.DataFrame = pl.read_parquet(path, columns=[each for each in names if each in known])
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise InputError(f"{path} must be a whole Parquet file, got '{one_line(error)}': {AGAIN}") from error
     rule = f"have the columns of schema_version {' or '.join(map(str, READABLE))}"
     of_ours = known in [columns(version) for version in READABLE]
     require(of_ours, str(path), rule, f"{len(known)} others", "read it with the version of drq that wrote it")
-    check_sum(path, sums, "Parquet file")
-    return completed(frame, names or columns())
+    return completed(frame, names)
 
 
-def check_sum(path: Path, sums: Mapping[str, str], kind: str) -> None:
+def _check_sum(path: Path, sums: Mapping[str, str]) -> None:
     """Refuse a file that is another than its checksum says; one without any is taken as it is."""
     said = sums.get(checksums.name(path))
     found = said and digest(path)
-    require(found == said, str(path), f"be a whole {kind}, with the sha256 in {checksums.NAME}", str(found)[:12], AGAIN)
+    require(found == said, str(path), f"be what was written, with the sha256 {str(said)[:12]}", str(found)[:12], AGAIN)
 
 
 @cache
 def tell_unvouched(path: Path) -> None:
     """Say once of a run that nobody can tell whether its files changed."""
-    logger.warning(
-        "drq: %s has files without a checksum: they are taken as they are, and drq evaluate adds what is missing", path
-    )
+    logger.warning("drq: %s has files without a checksum, which are taken as they are: drq evaluate adds what is missing", path)
 
 
 def now() -> str:

@@ -1,4 +1,4 @@
-"""A run is written by one process at a time: rows in one piece, then their checksum, so that a crash at any moment loses nothing."""
+"""A run is written by one process at a time: rows in one piece, then their checksum, so that no crash loses any."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drq.errors import InputError, require
 from drq.evaluation import checksums, growth
 from drq.evaluation.plan import Shard, Task
 from drq.evaluation.records import as_frame, write_part
-from drq.evaluation.run import Run, part
+from drq.evaluation.run import Run, part, tell_unvouched
 from drq.system.files import claimed, in_one_piece
 
 DRAFT = ".*." + 32 * "[0-9a-f]"  # as files.in_one_piece names what it is writing
@@ -113,6 +113,8 @@ def writing(path: Path, about: Mapping[str, Any]) -> Iterator[Writer]:
         begun = {int(file.stem.partition("-")[0]) for file in known.files()} if known is not None else set()
         if known is not None and begun:  # one without rows may still change its spec: a mistake in it came to light late
             about = growth.continued(path, known.about, about, begun)
+            if known.about.get("schema_version") == 1:
+                tell_unvouched(path)
         with room(path):
             for draft in (*path.glob(DRAFT), *path.glob(f"*/{DRAFT}")):  # what a crash left half written
                 draft.unlink(missing_ok=True)

@@ -88,14 +88,14 @@ def kept(folder: Path, name: str) -> Record | None:
 
 def _check_sum(rows: Path, told: Mapping[str, Any]) -> None:
     if told.get("schema_version", 1) == 1:
-        _tell_unvouched(rows.parent)
+        tell_unvouched(rows.parent)
         return
     remedy = f"bring both files back from a copy, or run drq reproduce {rows.stem} --keep {rows.parent}"
     require(digest(rows) == told.get("sha256"), str(rows), f"have the sha256 in {rows.stem}.json", "another", remedy)
 
 
 @cache
-def _tell_unvouched(folder: Path) -> None:
+def tell_unvouched(folder: Path) -> None:
     """Once, and only to those who listen: such records are old, and what keeps them has checksums of its own."""
     logger.info("drq: %s has records of the first schema, without checksums: they are taken as they are", folder)
 
