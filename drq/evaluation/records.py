@@ -73,7 +73,7 @@ COLUMNS = {
     "alpha": Column("number", "setting of the defence", nullable=True),
     "threshold": Column("number", "confidence asked for in calibration; nothing for the sample's own", nullable=True),
     "passes": Column("whole", "of the model, that the answer took"),
-    "forward_passes": Column("whole", "those of them without a gradient", nullable=True, since=2),
+    "forward_passes": Column("whole", "those of its passes that asked for no gradient", nullable=True, since=2),
     "threat_passes": Column("number", "of the model, that the threat took"),
     "seconds": Column("number", "that the answer took: its share of the batch"),
     "seed": Column("whole", "of the spec"),
