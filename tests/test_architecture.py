@@ -8,13 +8,11 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from pkgutil import walk_packages
-from types import ModuleType
 
 import pytest
 import torch
 
 import drq
-from drq import old_names
 
 PACKAGE = Path(drq.__file__).parent
 
@@ -83,34 +81,6 @@ def test_no_module_hides_behind_a_function_of_its_name(name):
 
 def test_the_root_has_what_a_user_meets_first():
     assert len([*PACKAGE.glob("*.py")]) <= 20
-
-
-@pytest.mark.parametrize("old", [*old_names.MOVED, *old_names.ROOMS])
-def test_old_names_lead_to_the_module_that_moved(old):
-    new = {**old_names.MOVED, **old_names.ROOMS}[old]
-    public = next(name for name, each in vars(import_module(new)).items() if callable(each) and each.__module__ == new)
-    script = [
-        "import warnings",
-        "with warnings.catch_warnings(record=True) as told:",
-        "    warnings.simplefilter('always')",
-        f"    from {old} import {public} as before",
-        f"from {new} import {public} as now",
-        "assert before is now",
-        "print({(each.category.__name__, each.filename, str(each.message)) for each in told})",
-    ]
-    done = subprocess.run([sys.executable, "-c", "\n".join(script)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("DeprecationWarning") == 1
-    assert "'<string>'" in done.stdout, "it names the line that asks, not a line of ours"
-    assert new in done.stdout
-
-
-def test_names_that_nobody_had_are_not_found():
-    for name in ("drq.nothing", "drq.search.nothing"):
-        with pytest.raises(ImportError):
-            import_module(name)
-    assert isinstance(import_module("drq.search"), ModuleType)
-    assert not hasattr(import_module("drq.search"), "nothing")
 
 
 def visited(call) -> list[str]:
