@@ -1,7 +1,7 @@
 """How long tables and the report of a large run take, and how much memory: ``python benchmarks/report.py [--rows 1000000]``.
 
-The records are made up (tests/synthetic.py) and wait in a Parquet file, as those of a run do; a process of its own reads them and
-writes the report, so that its peak is all that is counted.
+The records are made up (tests/testbed/synthetic.py) and wait in a Parquet file, as those of a run do; a process of its own reads
+them and writes the report, so that its peak is all that is counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CELLS = 2 * len(THREATS) * 2  # models, threats and defences
 def make(path: Path, rows: int) -> None:
     """Write records of two models under five threats, each answered by two defences."""
     sys.path.insert(0, str(TESTS))
-    from synthetic import records
+    from testbed.synthetic import records
 
     records(max(1, rows // CELLS), threats=THREATS).write_parquet(path)
 

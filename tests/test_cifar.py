@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from conftest import needs_assets
+from testbed.assets import needs_assets
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from conftest import Digits
 from pyautoattack import AutoAttack
 from pyautoattack.autopgd_base import APGDAttack
 from pyautoattack.fab_pt import FABAttack_PT
 from pyautoattack.square import SquareAttack
+from testbed.digits import Digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from classifiers import inputs, network
+from testbed.classifiers import inputs, network
 from torch import Tensor
 
 import drq

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from classifiers import inputs, linear, network
+from testbed.classifiers import inputs, linear, network
 from torch import Tensor, nn
 
 import drq

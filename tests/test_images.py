@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
-from refusals import refused
+from testbed.refusals import refused
 
 from drq import images
 from drq.errors import InputError

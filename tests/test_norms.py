@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from classifiers import inputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from testbed.classifiers import inputs
 from torch import Tensor
 
 import drq

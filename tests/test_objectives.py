@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from classifiers import inputs, network
+from testbed.classifiers import inputs, network
 
 from drq.objectives import away_from, confident_elsewhere, dlr, dlr_toward, elsewhere_at, log_odds, opposite, toward
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from refusals import refused
+from testbed.refusals import refused
 
 import drq
 from drq.commands.cli import main

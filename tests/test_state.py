@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from classifiers import inputs, network
+from testbed.classifiers import inputs, network
 from torch import Tensor, nn
 
 import drq

@@ -6,19 +6,18 @@ import re
 import runpy
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from testbed.repository import ROOT
 
 import drq
 from drq import theory
 from drq.norms import as_norm
 from drq.system.threads import threads
 
-ROOT = Path(__file__).parent.parent
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "propositions.py"))
 PAGE = ROOT / "docs" / "theory.md"
 NORMS = ("l1", "l2", "linf")

@@ -5,12 +5,11 @@ import os
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 from PIL import Image
+from testbed.repository import ROOT
 
-ROOT = Path(__file__).parent.parent
 NEEDED = [
     "drq/py.typed",
     "drq/models/cifar10-small.safetensors",

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import zoo
+from testbed import zoo
 from torch import Tensor, nn
 
 import drq

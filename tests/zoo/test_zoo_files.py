@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import zoo
 from safetensors.torch import load_file, save_file
-from zoo import huggingface_hub, timm, torchvision, transformers
+from testbed import zoo
+from testbed.zoo import huggingface_hub, timm, torchvision, transformers
 
 from drq.errors import InputError
 from drq.models.huggingface_models import preprocessing
