@@ -2,73 +2,25 @@
 
 import doctest
 import math
-import re
-import runpy
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from testbed.neighbourhoods import ALPHAS, NORMS, ROUNDING, STEPS, bowl, many_examples, neighbourhoods
 from testbed.repository import ROOT
 
 import drq
 from drq import theory
-from drq.norms import as_norm
 from drq.system.threads import threads
-
-BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "propositions.py"))
-PAGE = ROOT / "docs" / "theory.md"
-NORMS = ("l1", "l2", "linf")
-ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
-ROUNDING = 1e-12  # of a few operations on numbers in [0, 1]
-STEPS = {1: 20, 2: 8}  # lattice steps a radius, by dimension
 
 
 @pytest.fixture(autouse=True, scope="module")
 def alone():
     with threads(1):
         yield
-
-
-def random_classifier(kind, dimension, seed):
-    random = torch.Generator().manual_seed(seed)
-
-    def normal(*shape):
-        return torch.randn(shape, generator=random, dtype=torch.float64)
-
-    slope, shift, height = 3 * normal(dimension, 6), normal(6), 2 * normal(6)
-    center, mix = normal(6, dimension), normal(6, 6)
-
-    def bumps(x):
-        return (torch.exp(-3 * (x[:, None] - center).square().sum(2)) @ height).sigmoid()
-
-    def sigmoids(x):
-        return (x @ slope + shift).sigmoid() @ height.softmax(0)
-
-    def network(x):
-        return (((x @ slope + shift).tanh() @ mix).tanh() @ height).sigmoid()
-
-    return {"bumps": bumps, "sigmoids": sigmoids, "network": network}[kind]
-
-
-@st.composite
-def neighbourhoods(draw, count=8, descents=0):
-    """Some points of a random classifier, on lattices that their balls do and do not touch; after some descents on them."""
-    dimension, seed = draw(st.integers(1, 2)), draw(st.integers(0, 2**31))
-    u = random_classifier(draw(st.sampled_from(["bumps", "sigmoids", "network"])), dimension, seed)
-    x = torch.randn(count, dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    radius, norm = draw(st.floats(0.1, 2)), draw(st.sampled_from(NORMS))
-    spacing = radius / (STEPS[dimension] + draw(st.sampled_from([0, 0.4])))
-    for _ in range(descents):
-        around = theory.look_around(u, x, norm, radius, spacing)
-        x = x + around.offset[around.value.masked_fill(~around.ball(2), torch.inf).argmin(1)]
-    return theory.look_around(u, x, norm, radius, spacing)
-
-
-def many_examples(test):
-    return settings(deadline=None, derandomize=True, max_examples=50)(test)
 
 
 def chain_holds(decisions):
@@ -87,9 +39,6 @@ def minimum_holds(decision):
     """Eq. 9 and 10, the conclusion of Proposition A.3."""
     u = decision.value
     return bool(((decision.quantified_value >= u[:, None]).all(1) & (decision.score >= u)).all())
-
-
-# Proposition A.1
 
 
 @many_examples
@@ -131,9 +80,6 @@ def test_the_checks_of_monotonicity_can_fail():
     assert not ends_hold(swapped(right[0]), swapped(right[-1]))
 
 
-# Proposition A.3
-
-
 @many_examples
 @given(neighbourhoods(descents=4))
 def test_a_wide_minimum_is_not_lowered(around):
@@ -163,100 +109,6 @@ def test_a_minimum_must_be_twice_as_wide_as_the_radius():
     assert not around.is_minimum()
     assert not minimum_holds(around.decide(0.5))
     assert around.decide(0.5).score < around.decide(0.5).value
-
-
-# Proposition A.4 and Corollary A.5
-
-
-def bowl(matrix, bottom, quartic=0.0):
-    """bottom + v'Av + quartic |v|^4 around 0; strongly convex with the constant of v'Av, since the rest is convex."""
-
-    def u(x):
-        square = x.square().sum(1)
-        return (bottom + torch.einsum("ni,ij,nj->n", x, matrix, x) + quartic * square**2).clamp(max=1)
-
-    return u
-
-
-@st.composite
-def bowls(draw, dimension):
-    """A bowl that stays below 1 in the box that holds all balls of twice the radius, and the radius."""
-    random = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
-    root = torch.randn(dimension, dimension, generator=random, dtype=torch.float64)
-    matrix = root @ root.T + draw(st.floats(0.01, 1)) * torch.eye(dimension)
-    radius, bottom, share = draw(st.floats(0.1, 3)), draw(st.floats(0, 0.9)), draw(st.floats(0, 0.9))
-    farthest = dimension * (2 * radius) ** 2  # squared Euclidean length of the corners of that box
-    rise = 1 - bottom
-    matrix = matrix * (1 - share) * rise / (torch.linalg.eigvalsh(matrix)[-1] * farthest)
-    return matrix, bottom, share * rise / farthest**2, radius
-
-
-def check_bound(matrix, bottom, quartic, radius, norm, steps, slack):
-    """Eq. 13, 16 and 17, for all alpha that are multiples of 1/steps; slack: how far extrema may be inside their spheres."""
-    x = torch.zeros(1, len(matrix), dtype=torch.float64)
-    around = theory.look_around(bowl(matrix, bottom, quartic), x, norm, radius, radius / steps)
-    assert around.is_minimum()
-    convexity = BENCHMARK["extremes"](matrix[None], norm)[0].item()
-    for alpha in (step / steps for step in range(steps + 1)):
-        decision = around.decide(alpha)
-        distance = as_norm(norm).length(decision.explored[:, 1])
-        assert distance >= radius - slack - ROUNDING
-        near, far = (max(0, share * radius - slack) ** 2 * convexity for share in (alpha, 1 - alpha))
-        assert around.sharpness(alpha) >= near - ROUNDING
-        assert decision.score >= decision.value + around.sharpness(alpha).clamp(max=far) - ROUNDING
-        assert decision.score >= decision.value + min(near, far) - ROUNDING
-        if slack == 0:
-            assert decision.score >= around.lower_bound(alpha, convexity) - ROUNDING
-
-
-@many_examples
-@given(bowls(1), st.sampled_from(NORMS), st.integers(2, 20))
-def test_bound_on_a_line(given_bowl, norm, steps):
-    check_bound(*given_bowl, norm, steps, slack=0)
-
-
-@many_examples
-@given(bowls(2), st.sampled_from(["l1", "linf"]), st.integers(2, 8))
-def test_bound_in_a_plane_where_corners_are_lattice_points(given_bowl, norm, steps):
-    """A strictly convex function is largest at a corner of these balls, and all corners belong to the lattice."""
-    check_bound(*given_bowl, norm, steps, slack=0)
-
-
-@many_examples
-@given(bowls(2), st.integers(4, 10))
-def test_bound_in_a_plane_with_round_balls(given_bowl, steps):
-    """The largest lattice point v is not midway between v - he and v + he, so one of them is outside the ball.
-
-    Hence v is less than the spacing h inside its sphere.
-    """
-    *_, radius = given_bowl
-    check_bound(*given_bowl, "l2", steps, slack=radius / steps)
-
-
-def test_the_bound_is_tight_and_its_check_can_fail():
-    x, matrix = torch.zeros(1, 1, dtype=torch.float64), torch.tensor([[0.1]], dtype=torch.float64)
-    around = theory.look_around(bowl(matrix, 0.6), x, "l2", 1.0, 0.05)
-    for alpha in (0.5, 0.75):
-        decision = around.decide(alpha)
-        torch.testing.assert_close(decision.score, 0.6 + torch.tensor([0.1 * (1 - alpha) ** 2], dtype=torch.float64))
-        torch.testing.assert_close(decision.score, around.lower_bound(alpha, convexity=0.1))
-    assert decision.score < around.lower_bound(0.75, convexity=0.101) - ROUNDING
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_constant_of_strong_convexity(norm):
-    root = torch.randn(20, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    matrix = root @ root.mT
-    angle = torch.linspace(0, math.pi, 100_001, dtype=torch.float64)
-    sphere = torch.stack([angle.cos(), angle.sin()], 1)
-    sphere = sphere / as_norm(norm).length(sphere)[:, None]
-    values = torch.einsum("vi,nij,vj->nv", sphere, matrix, sphere)
-    least, largest = BENCHMARK["extremes"](matrix, norm)
-    torch.testing.assert_close(values.amin(1), least, rtol=1e-4, atol=1e-8)
-    torch.testing.assert_close(values.amax(1), largest, rtol=1e-4, atol=1e-8)
-
-
-# Labels
 
 
 @many_examples
@@ -301,9 +153,6 @@ def test_ties_go_to_the_base_label():
     assert decision.base_label.tolist() == [0, 1]
 
 
-# Gradient searches on the same functions
-
-
 MONOTONE = {
     "sigmoid": lambda t: torch.sigmoid(2 * t - 0.3),
     "falling": lambda t: torch.sigmoid(-0.7 * t + 0.1),
@@ -346,9 +195,6 @@ def test_a_gradient_search_stays_at_an_exact_minimum():
     torch.testing.assert_close(moved.robustness, around.decide(0.5).robustness)
 
 
-# Interface
-
-
 def test_lattice_balls_have_the_expected_points():
     x = torch.zeros(1, 2, dtype=torch.float64)
     for norm, count in (("l1", 25), ("l2", 29), ("linf", 49)):
@@ -387,30 +233,9 @@ def test_alpha_and_shares_have_limits():
         wavy().sharpness(2.1)
 
 
-# The page
-
-
 def test_examples_of_the_page():
-    failed, tried = doctest.testfile(str(PAGE), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    failed, tried = doctest.testfile(
+        str(ROOT / "docs" / "theory.md"), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
+    )
     assert tried > 0
     assert failed == 0
-
-
-def numbers(cell):
-    """Share in percent, number of cases, median and largest departure."""
-    return [float(each) for each in re.findall(r"[\d.]+(?:e-?\d+)?", cell)]
-
-
-@pytest.mark.slow
-def test_table_of_the_page_is_what_the_script_measures():
-    published = re.search(r"<!-- propositions:begin -->\n(.*)\n<!-- propositions:end -->", PAGE.read_text(), re.DOTALL)[1]
-    measured = BENCHMARK["table"]()
-    old, new = ([line.split("|")[1:-1] for line in text.strip().splitlines()] for text in (published, measured))
-    assert [row[0] for row in old] == [row[0] for row in new]
-    assert old[0] == new[0]
-    for before, after in zip(old[2:], new[2:], strict=True):
-        for one, other in zip(before[1:], after[1:], strict=True):
-            share, cases, *amounts = numbers(one)
-            assert numbers(other)[:1] == pytest.approx([share], abs=0.3)  # other processors round differently
-            assert numbers(other)[1:2] == pytest.approx([cases], rel=0.01)
-            assert numbers(other)[2:] == pytest.approx(amounts, rel=0.3)

@@ -1,112 +1,18 @@
 """compile=True changes how fast a call is: not its answer, nor the model, nor what comes after an accident."""
 
-import copy
 import logging
-import pickle
-import threading
-import time
 
 import pytest
 import torch
 from testbed.classifiers import inputs, network
+from testbed.compiled import agree, pair
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import drq
-from drq.engine import drive as engine
 from drq.engine import slots
 from drq.engine.compiled import Compiled
 from drq.method.setting import InPrecision, prepare
-
-STEPS = {"explore": drq.Gradient(5), "quantify": drq.Gradient(6)}
-
-
-@pytest.fixture
-def uncompiled(monkeypatch):
-    """Everything but the compiler, which takes half a minute."""
-    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-
-
-def pair(model, *settings, **others) -> tuple[drq.DRQ, drq.DRQ]:
-    settings = settings or ("l2", 0.3)
-    return tuple(drq.DRQ(model, *settings, compile=compile, **STEPS | others) for compile in (True, False))
-
-
-def agree(first: drq.Decision, second: drq.Decision) -> None:
-    for name in ("label", "exact", "reached", "passes"):
-        assert torch.equal(getattr(first, name), getattr(second, name)), name
-    torch.testing.assert_close(first.log_odds, second.log_odds, rtol=0, atol=1e-9)
-
-
-UPDATES = {
-    "in place": lambda model: model[-1].bias.data.add_(torch.tensor([0.0, 9.0, 0.0, 0.0])),
-    "state dict": lambda model: model.load_state_dict(network(8).state_dict()),
-    "parameters replaced": lambda model: [setattr(each, "data", each.data.flip(0).clone()) for each in model.parameters()],
-    "layer replaced": lambda model: model.__setitem__(2, network(9)[2]),
-    "buffer": lambda model: model.register_buffer("shift", torch.zeros(3)),
-    "as it was": nn.Module.eval,
-}
-
-
-@pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES.keys())
-def test_later_weights_are_seen(update):
-    model, x = network(0), inputs(0, 9, 4)
-    fast, plain = pair(model)
-    agree(fast.decide(x), before := plain.decide(x))
-    with torch.no_grad():
-        update(model)
-    after = plain.decide(x)
-    assert torch.equal(before.log_odds, after.log_odds) == (update in (UPDATES["as it was"], UPDATES["buffer"]))
-    agree(fast.decide(x), after)
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_later_statistics_and_a_change_of_dtype_are_seen():
-    model, x = nn.Sequential(*network(0)[:2], nn.BatchNorm1d(24), network(0)[2]).double().eval(), inputs(0, 9, 4)
-    fast, plain = pair(model)
-    fast.decide(x)
-    model[2].running_mean += torch.linspace(-1, 1, 24)
-    agree(fast.decide(x), plain.decide(x))
-    fast.float()
-    assert fast.decide(x.float()).log_odds.dtype == torch.float32
-    fast.double()
-    agree(fast.decide(x), plain.decide(x))
-
-
-class Hidden(nn.Module):
-    """A module whose temperature and inner network are attributes that PyTorch knows nothing of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.temperature, self.inner = 1.0, [network(0)]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.inner[0](x) / self.temperature
-
-
-@pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize(
-    "update", [lambda m: setattr(m, "temperature", 0.1), lambda m: m.inner[0][2].bias.data.add_(torch.eye(4)[0] * 9)]
-)
-@pytest.mark.xfail(strict=True, reason="the twin has copies of attributes that are neither parameters, buffers nor modules")
-def test_later_attributes_are_seen(update):
-    x = inputs(0, 6, 4)
-    fast, plain = pair(model := Hidden().eval())
-    agree(fast.decide(x), plain.decide(x))
-    update(model)
-    agree(fast.decide(x), plain.decide(x))
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_what_a_compiled_model_follows():
-    model, x = nn.Sequential(network(0), nn.BatchNorm1d(4).double()).eval(), inputs(0, 3, 4)
-    compiled = Compiled(model, None)
-    torch.testing.assert_close(compiled(x), model(x), rtol=0, atol=1e-12)
-    assert not compiled(x).requires_grad
-    assert compiled(x.clone().requires_grad_()).requires_grad
-    assert compiled.follows(model)
-    assert not compiled.follows(copy.deepcopy(model))
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -205,136 +111,6 @@ def test_each_model_is_compiled_from_code_of_its_own(monkeypatch):
 
 
 @pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("change", [{"norm": drq.Linf()}, {"bounds": None}, {"frozen": torch.arange(4) < 2}], ids=str)
-def test_settings_that_are_changed_later_are_seen(change):
-    x = inputs(2, 6, 4)
-    fast, plain = pair(network(2), "l2", 0.4)
-    agree(fast.decide(x), plain.decide(x))
-    for robust in (fast, plain):
-        vars(robust).update(change)
-    agree(fast.decide(x), plain.decide(x))
-
-
-@pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-@pytest.mark.parametrize("at", [1, 9, 30])
-def test_an_accident_leaves_nothing_behind(error, at):
-    """Whether while blocks start, in exploration or in quantification."""
-    inner, x, calls, armed = network(1, classes=5, gain=4), inputs(1, 9, 4), [], []
-
-    def model(batch: Tensor) -> Tensor:
-        calls.append(len(batch))
-        if armed and len(calls) == at:
-            raise error
-        return inner(batch)
-
-    fast, plain = pair(model, chunk=11)
-    expected = plain.decide(x)
-    agree(fast.decide(x), expected)
-    calls.clear()
-    armed.append(True)
-    with torch.inference_mode(), pytest.raises(error) as kept:  # and its traceback with it
-        fast.decide(inputs(3, 9, 4))
-    assert kept
-    armed.clear()
-    assert torch.is_grad_enabled()
-    assert not fast._engine.lock.locked()
-    agree(fast.decide(x), expected)
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_an_accident_between_blocks_leaves_nothing_behind(monkeypatch):
-    fast, _ = pair(network(1), chunk=4)
-    with monkeypatch.context() as patch:
-        patch.setattr("drq.drq.conclude", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError) as kept:
-            fast.decide(inputs(1, 9, 4))
-    assert kept
-    assert not fast._engine.lock.locked()
-
-
-def in_threads(robust: drq.DRQ, batches: list[Tensor]) -> list[drq.Decision | Exception | None]:
-    found: list[drq.Decision | Exception | None] = [None] * len(batches)
-
-    def work(number: int) -> None:
-        try:
-            found[number] = robust.decide(batches[number])
-        except Exception as error:
-            found[number] = error
-
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(len(batches))]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(timeout=60)
-    return found
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_threads_do_not_disturb_each_other():
-    fast, plain = pair(network(2))
-    batches = [inputs(seed, 3 + seed, 4) for seed in range(4)]
-    fast.decide(batches[0])
-    for batch, decision in zip(batches * 2, in_threads(fast, batches * 2), strict=True):
-        agree(decision, plain.decide(batch))
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_threads_may_make_the_first_call_together(monkeypatch):
-    made, together = [], threading.Barrier(2, timeout=1)
-
-    class Late(Compiled):
-        def __init__(self, *arguments) -> None:
-            super().__init__(*arguments)
-            made.append(self)
-            last = len(made) == 2
-            try:
-                together.wait()
-            except threading.BrokenBarrierError:
-                return  # the other waited for this one to end, as it should
-            time.sleep(0.2 * last)
-
-    monkeypatch.setattr(engine, "Compiled", Late)
-    fast, plain = pair(network(2), explore=drq.Gradient(300))
-    x = inputs(2, 9, 4)
-    for decision in in_threads(fast, [x, x]):
-        agree(decision, plain.decide(x))
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_copies_of_a_used_engine_and_grad_modes():
-    x = inputs(4, 9, 4)
-    fast, plain = pair(network(4), "l2", drq.Calibrated(0.4, steps=6))
-    expected, scores = plain.decide(x), plain(x)
-    for robust in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast)), fast.variant(alpha=0.5)):
-        for mode in (torch.enable_grad, torch.inference_mode):
-            with mode():
-                agree(robust.decide(x.clone()), expected)
-                torch.testing.assert_close(robust(x.clone()), scores, rtol=0, atol=1e-9)
-        with torch.no_grad():  # not differentiated, though it could be
-            assert not robust(x.clone().requires_grad_()).requires_grad
-
-
-@pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_nothing_else_is_touched(precision):
-    model, x = nn.Sequential(network(5).float(), nn.Dropout()).eval(), inputs(5, 9, 4).float()
-    first, last = list(model.parameters())[::3]
-    first.requires_grad_(False)
-    last.grad = torch.full_like(last, 7.0)
-
-    def state() -> list[object]:
-        own = [(each.requires_grad, each.tolist(), str(each.grad)) for each in model.parameters()]
-        return [own, [each.training for each in model.modules()], torch.get_rng_state().tolist(), x.tolist(), x.requires_grad]
-
-    before = state()
-    for robust in pair(model, precision=precision):
-        robust.decide(x)
-        robust(x)
-        assert state() == before
-
-
-@pytest.mark.usefixtures("uncompiled")
 def test_differentiated_calls_are_the_same():
     fast, plain = pair(network(6), prune="none")
     fast.decide(inputs(6, 9, 4))
@@ -392,19 +168,6 @@ def test_derivatives_in_half_precision(kind, order):
         (slope,) = torch.autograd.grad(InPrecision(model, dtype)(x)[:, 0].sum(), x, create_graph=order == 2)
         found.append(slope if order == 1 else torch.autograd.grad(slope.sum(), x)[0])
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=0.05 * found[0].abs().max().item())
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_compiling_is_announced_once_and_again_for_other_weights(caplog):
-    fast, _ = pair(model := network(3))
-    with caplog.at_level(logging.WARNING, logger="drq"):
-        for count in (1, 5, 40):
-            fast.decide(inputs(3, count, 4))
-        assert len(caplog.records) == 1
-        assert "compiled" in caplog.text
-        model[0].weight.data = model[0].weight.data.clone()
-        fast.decide(inputs(3, 2, 4))
-    assert len(caplog.records) == 2
 
 
 @pytest.mark.slow

@@ -1,10 +1,9 @@
-"""The committed records: the pages show what they hold, and they hold what is claimed."""
+"""The committed records hold what README, docs and presets claim."""
 
 import json
 
 import polars
 import pytest
-import tables
 from testbed.repository import ROOT
 
 import drq
@@ -16,12 +15,6 @@ from drq.reproduction.keeping import kept
 
 def record(name: str) -> dict:
     return json.loads((ROOT / "results" / f"{name}.json").read_text())
-
-
-@pytest.mark.parametrize("page", tables.PAGES)
-def test_tables_are_made_from_the_records(page: str) -> None:
-    """``make tables`` writes them anew."""
-    assert tables.updated(page) == (ROOT / page).read_text()
 
 
 def test_our_auto_pgd_is_as_strong_as_the_reference() -> None:

@@ -1,6 +1,5 @@
 """The card that explains a decision: what is drawn are the decision's own numbers, and it can be read in grey."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,25 +8,14 @@ import torch
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from PIL import Image
 from testbed.brightness import Quarters
+from testbed.explained import about, images, titled
 from testbed.refusals import refused
 from torch import nn
 
 import drq
-from drq.commands import cli
-from drq.planes import slices
 from drq.report import card as cards
 from drq.report import found_points, planes, plots, telling
-
-
-def images(channels, count=3, side=6):
-    return torch.rand(count, channels, side, side, generator=torch.Generator().manual_seed(channels)) * 0.8 + 0.1
-
-
-def about(channels=3, norm="linf", radius=0.1, **settings):
-    robust = drq.DRQ(Quarters().eval(), norm, radius, keep_points=True, prune="none", **settings)
-    return robust, robust.decide(images(channels))[:1]
 
 
 def rows(features=4, norm="l2", radius=0.5, **settings):
@@ -38,12 +26,6 @@ def rows(features=4, norm="l2", radius=0.5, **settings):
         model.bias.zero_()
     robust = drq.DRQ(model.eval(), norm, radius, bounds=None, keep_points=True, prune="none", **settings)
     return robust, robust.decide(torch.randn(1, features, generator=torch.Generator().manual_seed(1)))
-
-
-def titled(figure, title):
-    """The axes under a title; those in the second row of pictures follow in the same column."""
-    (first,) = (each for each in figure.axes if each.get_title() == title)
-    return first
 
 
 def walk(figure):
@@ -186,88 +168,6 @@ def test_of_many_features_those_that_changed_most_are_shown():
     assert most[[*shown]].min() >= max(most[each] for each in range(30) if each not in shown)
 
 
-def test_a_slice_goes_through_the_input_and_both_explored_points():
-    robust, decision = about()
-    plane = robust.slice(decision, pixels=8)
-    torch.testing.assert_close(plane.point, torch.zeros(2, dtype=torch.float64))
-    u, v = plane.axes.u.flatten(), plane.axes.v.flatten()
-    torch.testing.assert_close(torch.stack([u, v]) @ torch.stack([u, v]).T, torch.eye(2), atol=1e-6, rtol=0)
-    for place, label in enumerate((decision.label, decision.runner_up)):
-        (point,) = decision.points_of(label)[0]
-        at = plane.axes.coordinates(point[None])
-        back = plane.axes.points(at[0, :1], at[0, 1:])
-        torch.testing.assert_close(back[0], point, atol=1e-5, rtol=0)  # it lies in the plane
-        assert at.norm().item() == pytest.approx((point - decision.x[0]).norm().item(), rel=1e-4)
-        assert plane.extent[0] < at[0, 0] < plane.extent[1]
-        assert plane.extent[2] < at[0, 1] < plane.extent[3]
-        if place == 0:
-            assert at[0, 1].item() == pytest.approx(0, abs=1e-5)
-    figure = plots.card(decision, plane)
-    for title in ("the model alone", "DRQ"):
-        ax = titled(figure, title)
-        marks = {each.get_label(): each.get_xydata()[0] for each in ax.lines if not each.get_label().startswith("_")}
-        np.testing.assert_allclose(marks["input"], [0, 0], atol=1e-6)
-        for role, label in (("winner", decision.label), ("runner-up", decision.runner_up)):
-            expected = plane.axes.coordinates(decision.points_of(label)[0])[0]
-            np.testing.assert_allclose(marks[f"explored, {role}"], expected, atol=1e-6)
-        assert ax.get_xlim() == pytest.approx(plane.extent[:2])
-
-
-def test_regions_of_a_slice_are_those_of_the_plane(monkeypatch):
-    """Both are drawn by drq.report.plots.plane; the winner is the first class there, and no class is lost."""
-    robust, decision = about()
-    plane, drawn = robust.plane(decision.x, *slices.directions(decision), (-1, 4, -1, 4), 8), {}
-    assert 0 < plane.inside.sum() < 64
-    monkeypatch.setattr(planes, "plane", lambda plane, _, show: drawn.update({show: plane}))
-    plots.card(decision, plane)
-    assert set(drawn) == {"base", "drq"}
-    for name in ("label", "base_label"):
-        before, after = getattr(plane, name), getattr(drawn["drq"], name)
-        assert torch.equal(after == 0, before == decision.label)
-        assert torch.equal(after == 1, before == decision.runner_up)
-        assert torch.equal(after == -1, before == -1)
-
-
-def test_a_slice_answers_beyond_the_input_box_at_its_edge():
-    robust = drq.DRQ(Quarters().eval(), "linf", 0.1, keep_points=True)
-    x = images(1)[:1].round()  # black and white: every direction but towards the explored points leaves the box
-    decision = robust.decide(x)
-    plane = robust.slice(decision, pixels=6)
-    assert plane.inside.all()
-    points = plane.axes.points(plane.across, plane.up).clamp(0, 1)
-    assert torch.equal(plane.label.flatten(), robust.decide(points).label)
-    assert not robust.plane(x, plane.axes.u, plane.axes.v, plane.extent, 6).inside.all()
-
-
-@pytest.mark.parametrize("case", ["no radius", "parallel", "one of them is the input", "no runner-up"])
-def test_directions_that_add_nothing(case):
-    """A random direction stands in: always the same, orthogonal to the other and of length 1."""
-    decision = about()[1]
-    explored, label, second = decision.explored.clone(), int(decision.label), int(decision.runner_up)
-    if case == "no radius":
-        explored[:] = decision.x[:, None]
-    if case == "parallel":
-        explored[0, second] = decision.x[0] - 2 * (explored[0, label] - decision.x[0])
-    if case == "one of them is the input":
-        explored[0, label] = decision.x[0]
-    if case == "no runner-up":
-        explored[0, second] = torch.nan
-    changed = replace(decision, explored=explored)
-    u, v = (each.flatten() for each in slices.directions(changed))
-    torch.testing.assert_close(torch.stack([u @ u, v @ v, u @ v]), torch.tensor([1.0, 1, 0], dtype=torch.float64))
-    assert torch.equal(v, slices.directions(changed)[1].flatten())
-    kept = {"parallel": label, "no runner-up": label, "one of them is the input": second}
-    if case in kept:
-        offset = (explored[0, kept[case]] - decision.x[0]).flatten().double()
-        along = torch.stack([u @ offset, v @ offset])
-        assert along.norm().item() == pytest.approx(offset.norm().item(), rel=1e-5)
-
-
-def test_a_line_has_no_slices():
-    robust = drq.DRQ(nn.Linear(1, 2).eval(), "l2", 0.1, keep_points=True)
-    refused(robust.slice, robust.decide(torch.tensor([[0.5]])), words=["decision must be about at least 2 features, got 1"])
-
-
 def test_without_a_radius():
     """The model alone answers; there is nothing to show but the input and its confidences."""
 
@@ -353,88 +253,3 @@ def test_colours_can_be_told_apart_in_grey():
     assert len({*cards.MARKS, "^"}) == 3
     greys = [luminance(each) for each in colormaps["cividis"](np.linspace(0, 1, 64))]
     assert min(np.diff(greys)) > 0
-
-
-MODEL = "python:testbed.brightness:quarters"
-
-
-@pytest.fixture
-def command(capfd):
-    def run(*arguments):
-        status = cli.main(["predict", *arguments, "--model", MODEL])
-        return status, *capfd.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def photos(tmp_path):
-    paths = []
-    for number, pixels in enumerate(images(3)):
-        paths.append(str(tmp_path / f"photo{number}.png"))
-        Image.fromarray((pixels.permute(1, 2, 0) * 255).to(torch.uint8).numpy()).save(paths[-1])
-    return paths
-
-
-@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
-def test_the_command_draws_a_card(command, photos, tmp_path, ending):
-    path = tmp_path / "cards" / f"why.{ending}"
-    status, output, errors = command(photos[0], "--explain", str(path))
-    assert (status, errors) == (0, "")
-    assert str(path) in output.replace("\n", "")
-    begins = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
-    assert path.read_bytes().startswith(begins[ending])
-    if ending == "png":
-        with Image.open(path) as picture:
-            assert picture.width == round(200 * cards.WIDTH)
-
-
-def test_the_command_draws_a_slice(command, photos, tmp_path, monkeypatch):
-    asked = []
-    real = drq.DRQ.slice
-    monkeypatch.setattr(drq.DRQ, "slice", lambda self, decision, pixels: asked.append(pixels) or real(self, decision, pixels))
-    paths = [tmp_path / "plain.png", tmp_path / "sliced.png"]
-    assert command(photos[0], "--explain", str(paths[0]))[0] == 0
-    assert command(photos[0], "--explain", str(paths[1]), "--slice", "5")[0] == 0
-    assert asked == [5]
-    assert paths[0].read_bytes() != paths[1].read_bytes()
-    for wrong in (["--slice", "5"], ["--slice", "1", "--explain", str(paths[0])]):
-        status, _, errors = command(photos[0], *wrong)
-        assert status == 2
-        assert "--slice must be at least 2, beside --explain" in errors
-
-
-def test_the_command_numbers_cards_of_several_pictures(command, photos, tmp_path):
-    broken = tmp_path / "broken.png"
-    broken.write_text("no picture")
-    path = tmp_path / "why.png"
-    status, output, _ = command(photos[0], str(broken), photos[1], "--explain", str(path), "--json")
-    found = json.loads(output)
-    assert status == 2
-    assert [each.get("card") for each in found] == [str(tmp_path / "why-1.png"), None, str(tmp_path / "why-3.png")]
-    assert [each.name for each in sorted(tmp_path.glob("why*"))] == ["why-1.png", "why-3.png"]
-    assert "decision" not in found[0]
-
-
-def test_the_command_without_a_card_keeps_no_points(command, photos, monkeypatch):
-    kept = []
-    decide = drq.DRQ.decide
-    monkeypatch.setattr(drq.DRQ, "decide", lambda self, x: kept.append(self.keep_points) or decide(self, x))
-    command(photos[0])
-    assert kept == [False]
-
-
-def test_what_the_command_cannot_draw_to(command, photos, tmp_path):
-    folder = tmp_path / "folder.png"
-    folder.mkdir()
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    for path, words in (
-        ("why.txt", "--explain must end in .png, .pdf or .svg, got 'why.txt'"),
-        (str(folder), "--explain must name a file that can be written"),
-        (str(blocked / "why.png"), "--explain must name a file that can be written"),
-    ):
-        status, _, errors = command(photos[0], "--explain", path)
-        assert status == 2
-        assert words in errors
-        assert errors.count("\n") == 1

@@ -6,72 +6,22 @@ import json
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from testbed.page import Page
 from testbed.refusals import refused
 from testbed.repository import ROOT
 from testbed.synthetic import records
 from testbed.whole_runs import ABOUT, everything, pictures
 
 from drq.report.html import report
-from drq.report.page import Markup, element, image, png
 from drq.report.verdict import UNTESTED, verdict
 
-VOID = {"meta", "img", "br"}
 BENCHMARK = ROOT / "benchmarks" / "report.py"
-
-
-class Page(HTMLParser):
-    """What a browser would see; fails on tags that do not fit together."""
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=True)
-        self.open, self.tags, self.ids, self.texts, self.shares, self.waiting = [], [], [], [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == [], f"never closed: {self.open}"
-
-    def handle_starttag(self, tag, attrs):
-        names = [name for name, _ in attrs]
-        assert len(names) == len(set(names)), (tag, names)
-        attributes = dict(attrs)
-        self.tags.append((tag, attributes))
-        if "id" in attributes:
-            self.ids.append(attributes["id"])
-        if tag not in VOID:
-            self.open.append(tag)
-        if "data-expression" in attributes:
-            self.waiting.append((len(self.open), attributes["data-expression"], ""))
-
-    def handle_startendtag(self, tag, attrs):
-        assert "svg" in self.open, f"{tag} closes itself outside of SVG"
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open, f"{tag} is closed but not open"
-        assert self.open[-1] == tag, (self.open, tag)
-        if self.waiting and self.waiting[-1][0] == len(self.open):
-            self.shares.append(self.waiting.pop()[1:])
-        self.open.pop()
-
-    def handle_data(self, data):
-        self.texts.append((self.open[-1] if self.open else "", data))
-        if self.waiting:
-            depth, expression, text = self.waiting.pop()
-            self.waiting.append((depth, expression, text + data))
-
-    @property
-    def text(self):
-        return " ".join(" ".join(data for tag, data in self.texts if tag != "style").split())
-
-    def attributes(self, name):
-        return [each[name] for _, each in self.tags if name in each]
 
 
 @pytest.fixture(scope="module")
@@ -240,17 +190,6 @@ def test_images_are_in_the_page(page):
     assert page.attributes("alt")[0] == "horse 0. standard: deer, DRQ: horse"
 
 
-def test_png_of_any_size():
-    for shape in ((1, 1, 1), (3, 5, 3), (64, 1, 3)):
-        pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(png(pixels)))).reshape(shape), pixels)
-
-
-def test_images_of_another_kind_are_refused():
-    for wrong in (np.zeros((3, 3, 3)), np.zeros((3, 3, 4), np.uint8), np.zeros((0, 3, 3), np.uint8)):
-        refused(image, wrong, "a", words=["examples must be 8-bit images (H, W, C)"])
-
-
 def test_figures_fit_the_page(full):
     """Letters are letters, in the colours and the font of the page; nothing of matplotlib's own style is left."""
     figures = re.findall(r"<svg.*?</svg>", full, re.DOTALL)
@@ -282,11 +221,6 @@ def test_names_cannot_break_out():
     assert len(page.ids) == len(set(page.ids))
     for expression, shown in page.shares:
         assert float(shown) == pytest.approx(eval(expression, {"records": named, "compare": named, "pl": pl}), abs=0.051)
-
-
-def test_text_is_escaped_and_markup_is_not():
-    assert element("p", "<b>", Markup("<b></b>"), title='"') == '<p title="&quot;">&lt;b&gt;<b></b></p>'
-    assert element("input", disabled=True, hidden=False, data_x=None) == "<input disabled></input>"
 
 
 def test_records_alone_are_enough():

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 from testbed.refusals import refused
-from testbed.repository import ROOT
 from testbed.reproduced import run
 from testbed.synthetic import records as made_up
 
@@ -196,22 +195,6 @@ def test_the_ledger_has_every_entry(tmp_path):
     assert "- opposite: cifar10-linf, cifar10, worst case, DRQ linf: " in page
     assert "| gains of the opposite sign | 1 |" in page
     assert f"seed 3; spec abababababab; torch {attacked(1, 1)['torch_version'][0]}." in page
-
-
-def test_the_committed_ledger_is_that_of_the_committed_records():
-    assert ledger.ledger(ROOT / "results" / "paper") == (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.slow  # intervals of areas are from a thousand resamplings
-def test_all_that_is_made_from_the_committed_records_is_committed(tmp_path):
-    """Byte for byte, with pictures and the page of peers."""
-    folder, page = ROOT / "results" / "paper", ROOT / "docs" / "ledger.md"
-    for path in ledger.write(folder, tmp_path / "ledger.md"):
-        assert path.read_bytes() == (page.parent / path.relative_to(tmp_path)).read_bytes(), path.name
-
-
-def test_records_are_small():
-    assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*")) < 30e6
 
 
 def test_json_has_cells_and_claims(tmp_path, capsys, monkeypatch):

@@ -1,110 +1,20 @@
 """Downloads from a server on this machine that misbehaves in every way a real one does."""
 
 import hashlib
-import io
-import tarfile
 import threading
 import time
-from contextlib import contextmanager
-from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from testbed.layouts import cifar10, cifar10_c
+from testbed.server import CONTENT, left, refused
 
-import drq.data
-from drq.data.cifar import LAYOUTS
-from drq.data.corrupted import ARRAYS
-from drq.errors import InputError
 from drq.system import downloads, files
-from drq.system.downloads import Source, alone, fetch, obtain, unpack
-
-CONTENT = bytes(range(256)) * 4096  # 1 MiB
-
-
-class Server(ThreadingHTTPServer):
-    """One file; how it is served is up to the test."""
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.content = CONTENT
-        self.asked: list[str | None] = []  # the Range of every request
-        self.ranges = True  # whether Range is understood
-        self.drop: list[int] = []  # for each coming request, after how many bytes the connection drops
-        self.status: list[int] = []  # for each coming request, an error instead
-        self.shift = 0  # by how much a range is answered wrongly
-        self.length = True  # whether the size is told
-        self.delay = 0.0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/files/data.bin?download=1"
-
-    def source(self, content: bytes | None = None) -> Source:
-        return Source(self.url, hashlib.md5(self.content if content is None else content).hexdigest())
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self):
-        server, wanted = self.server, self.headers.get("Range")
-        server.asked.append(wanted)
-        time.sleep(server.delay)
-        if server.status and (status := server.status.pop(0)):
-            self.send_error(status)
-            return
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and server.ranges else 0
-        if start >= len(server.content) > 0:
-            self.send_error(416)
-            return
-        body = server.content[start + server.shift if start else 0 :]
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start + server.shift}-{len(server.content) - 1}/{len(server.content)}")
-        if server.length:
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: server.drop.pop(0)] if server.drop else body)
-
-    def log_message(self, *_):
-        """Nothing."""
-
-
-@pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(downloads, "PAUSE", 0.0)
-    monkeypatch.setattr(downloads, "WAIT", 0.01)
-    monkeypatch.setattr(downloads, "TIMEOUT", 2.0)
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join(5)
+from drq.system.downloads import Source, alone, fetch
 
 
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "new" / "data.bin"
-
-
-def left(path: Path) -> list[str]:
-    return sorted(each.name for each in path.parent.iterdir())
-
-
-@contextmanager
-def refused(*named: str):
-    with pytest.raises(InputError) as error:
-        yield
-    message = str(error.value)
-    assert "\n" not in message
-    for each in named:
-        assert each in message
 
 
 def test_a_whole_file(server, path):
@@ -295,132 +205,3 @@ def test_file_systems_without_locks(server, path, monkeypatch):
         pass
     fetch(server.source(), path)
     assert path.read_bytes() == CONTENT
-
-
-def archive(members: dict[str, bytes | str], mode: str = "w") -> bytes:
-    """A tar; text is where a link leads to."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode=mode) as tar:
-        for name, value in members.items():
-            member = tarfile.TarInfo(name)
-            if isinstance(value, str):
-                member.type, member.linkname = tarfile.SYMTYPE, value
-                tar.addfile(member)
-            else:
-                member.size = len(value)
-                tar.addfile(member, io.BytesIO(value))
-    return content.getvalue()
-
-
-def test_only_the_expected_folder_is_unpacked(tmp_path):
-    (tmp_path / "a.tar").write_bytes(archive({"set/x": b"1", "./set/deep/y": b"2", "other/z": b"3", "._set": b"4"}))
-    unpack(tmp_path / "a.tar", tmp_path / "set")
-    found = {str(each.relative_to(tmp_path)): each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()}
-    found.pop("a.tar")
-    assert found == {"set/x": b"1", "set/deep/y": b"2"}
-
-
-def test_files_that_lie_there_stay(tmp_path):
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set" / "x").write_bytes(b"mine")
-    (tmp_path / "a.tar").write_bytes(archive({"set/x": b"1", "set/deep/y": b"2"}))
-    unpack(tmp_path / "a.tar", tmp_path / "set")
-    assert (tmp_path / "set" / "x").read_bytes() == b"mine"
-    assert (tmp_path / "set" / "deep" / "y").read_bytes() == b"2"
-
-
-@pytest.mark.parametrize(
-    ("members", "named"),
-    [
-        ({"set/x": b"1", "../evil": b"2"}, "'../evil'"),
-        ({"set/x": b"1", "set/../../evil": b"2"}, "'set/../../evil'"),
-        ({"/tmp/evil": b"2"}, "'/tmp/evil'"),
-        ({"set/link": "/etc"}, "'set/link'"),
-        ({"other": "/etc", "set/x": b"1"}, "'other'"),
-    ],
-)
-def test_a_tampered_tar_is_refused(tmp_path, members, named):
-    room = tmp_path / "room"
-    room.mkdir()
-    (room / "a.tar").write_bytes(archive(members))
-    with refused(str(room / "a.tar"), named, "tampered"):
-        unpack(room / "a.tar", room / "set")
-    assert [each.name for each in tmp_path.rglob("*")] == ["room", "a.tar"]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"no tar",
-        archive({"other/x": b"1"}),
-        archive({"set/x": bytes(9000)})[:4000],
-        archive({"set/x": CONTENT}, "w:gz")[:2000],
-        b"\x1f\x8b" + archive({"set/x": CONTENT}, "w:gz")[100:],
-    ],
-)
-def test_a_damaged_tar_is_one_line(tmp_path, content):
-    (tmp_path / "a.tar").write_bytes(content)
-    with refused(str(tmp_path / "a.tar"), "remove it"):
-        unpack(tmp_path / "a.tar", tmp_path / "set")
-    assert [each.name for each in tmp_path.iterdir()] == ["a.tar"]
-
-
-def test_an_archive_is_fetched_unpacked_and_removed(server, tmp_path):
-    server.content = archive({"set/x": b"1"})
-    obtain(server.source(), tmp_path / "set", ["x"])
-    assert [str(each.relative_to(tmp_path)) for each in sorted(tmp_path.rglob("*"))] == ["set", "set/x"]
-    obtain(server.source(), tmp_path / "set", ["x"])
-    assert server.asked == [None]
-
-
-def test_an_archive_put_there_by_hand_is_used_and_stays(server, tmp_path):
-    server.content = archive({"set/x": b"1"})
-    (tmp_path / "data.bin").write_bytes(server.content)
-    obtain(server.source(), tmp_path / "set", ["x"])
-    assert server.asked == []
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["data.bin", "set"]
-
-
-def test_cifar10_comes_when_it_is_asked_for(server, tmp_path, tmp_path_factory, monkeypatch):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    cifar10(elsewhere)
-    members = {f"cifar-10-batches-py/{each.name}": each.read_bytes() for each in (elsewhere / "cifar-10-batches-py").iterdir()}
-    server.content = archive(members, "w:gz")
-    layout = LAYOUTS["cifar10"]
-    monkeypatch.setitem(LAYOUTS, "cifar10", layout._replace(origin=replace(layout.origin, archive=server.source())))
-    monkeypatch.setenv("DRQ_DATA", str(tmp_path / "new"))
-    with refused("cifar-10-batches-py", server.url, "--download"):
-        drq.data.load("cifar10")
-    assert server.asked == []
-    told: list[str] = []
-    data = drq.data.load("cifar10", download=True, tell=lambda _, what: told.append(what))
-    assert [y for _, y in data] == [1, 4, 7, 0, 3, 6]
-    assert "MB from 127.0.0.1" in told[0]
-    assert told[-1] == "unpacking data.bin"
-    assert [each.name for each in (tmp_path / "new").iterdir()] == ["cifar-10-batches-py"]
-    assert len(drq.data.load("cifar10", "train", download=True)) == 10
-    assert len(server.asked) == 1
-
-
-def test_corrupted_arrays_come_instead_of_being_made(server, tmp_path, tmp_path_factory, monkeypatch):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    x, _ = cifar10_c(elsewhere, "fog", each=1)
-    members = {f"CIFAR-10-C/{each.name}": each.read_bytes() for each in (elsewhere / "CIFAR-10-C").iterdir()}
-    server.content = archive(members)
-    monkeypatch.setitem(ARRAYS, "cifar10-c", replace(ARRAYS["cifar10-c"], archive=server.source()))
-    monkeypatch.setenv("DRQ_DATA", str(tmp_path))
-    cifar10(tmp_path)
-    data = drq.data.load("cifar10-c/fog/2", download=True, tell=lambda *_: None)
-    assert data.note == ""
-    assert (data[0][0] * 255).round().permute(1, 2, 0).int().tolist() == x[1].tolist()
-    with refused("CIFAR-10-C/snow.npy"):
-        drq.data.load("cifar10-c/snow", download=True, tell=lambda *_: None)  # the archive does not have it
-
-
-def test_published_addresses_are_whole():
-    for origin in [layout.origin for layout in LAYOUTS.values()] + list(ARRAYS.values()):
-        assert origin.archive is not None
-        assert origin.archive.url.startswith("https://")
-        assert origin.archive.algorithm == "md5"
-        assert origin.archive.file_name.endswith((".tar", ".tar.gz"))
