@@ -5,12 +5,13 @@ READY := .venv/.ready
 # Small models gain nothing from threads, and two test processes fill two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -o faulthandler_timeout=600
 
-.PHONY: help setup demo test test-slow lint format theory map tables ledger benchmarks screenshots docs test-zoo
+.PHONY: help setup demo test test-slow check-records lint format theory map tables ledger benchmarks screenshots docs test-zoo
 
 help:
 	@echo "make demo       train a small classifier and see DRQ at work (two minutes, and a report)"
 	@echo "make test       lint, types, layers, and the tests that take seconds each"
 	@echo "make test-slow  the tests that take longer; with DRQ_TEST_ASSETS=<folder> also those on CIFAR-10 models"
+	@echo "make check-records  that records are whole, that pages show what they hold, and that they hold what is claimed"
 	@echo "make test-zoo   DRQ on real models of timm, torchvision and transformers (installs 6 GB, then two minutes)"
 	@echo "make lint       ruff, mypy, the layers of the code, and its map"
 	@echo "make format     let ruff rewrite the files"
@@ -38,6 +39,9 @@ test: lint
 
 test-slow: $(READY)
 	$(PYTEST) -m slow
+
+check-records: $(READY)
+	$(PYTEST) tests/records
 
 # torchvision needs the torch that it was built with, so these libraries have an environment of their own.
 .venv-zoo/.ready: pyproject.toml constraints-zoo.txt
