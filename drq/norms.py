@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from drq.errors import require
+from drq.registry import NORMS
 from drq.rows import per_row
 
 Bounds = tuple[float | Tensor, float | Tensor]
@@ -164,9 +165,6 @@ def unit_length(vector: Tensor, norm: Norm) -> Tensor:
     return sized / per_row(torch.where(nonzero, norm.length(sized), 1), vector)
 
 
-_NAMED: dict[str, Norm] = {"linf": Linf(), "l2": L2(), "l1": L1()}
-
-
 def as_norm(norm: str | Norm) -> Norm:
     """The norm itself, or the one of that name.
 
@@ -175,10 +173,11 @@ def as_norm(norm: str | Norm) -> Norm:
     """
     if isinstance(norm, Norm):
         return norm
-    known = isinstance(norm, str) and norm in _NAMED
+    known = isinstance(norm, str) and norm in NORMS
     given = repr(norm) if isinstance(norm, str | int | float) else type(norm).__name__
-    require(known, "norm", f"be one of {', '.join(_NAMED)} or a drq.Norm", given, "for example norm='l2'")
-    return _NAMED[norm]
+    require(known, "norm", f"be one of {', '.join(NORMS)} or a drq.Norm", given, "for example norm='l2'")
+    named: Norm = NORMS[norm]()
+    return named
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from drq import registry
 from drq.errors import nearest, require
 from drq.restoration import Restoration
 from drq.search.gradient import Gradient
@@ -51,23 +52,20 @@ class Preset:
 
 
 _ONE_STEP = {"explore": Gradient(steps=1), "quantify": Gradient(steps=1)}
-PRESETS: Mapping[str, Preset] = MappingProxyType(
-    {
-        "paper": Preset("the method as published, 20 steps of exploration and of quantification", "table1"),
-        "fast": Preset("one step of each, a tenth of the passes where a radius is given; not for attacks", "improve", _ONE_STEP),
-        "guarded": Preset(
-            "attacks: DRQ explores no further than the training reached; a gain survives on digits, none on CIFAR-10",
-            "improve-attacked",
-            reach=1.0,
-        ),
-        "shift": Preset(
-            "pictures of about 32 x 32 pixels, blurred, noisy or dull, and models with adversarial training: contrast and detail "
-            "are restored, then the two likeliest classes searched, not far, in nine passes; not for attacks",
-            "improve",
-            _ONE_STEP | {"front": Restoration(), "classes": 2, "norm": "linf", "radius": 2 / 255},
-        ),
-    }
+PAPER = Preset("the method as published, 20 steps of exploration and of quantification", "table1")
+FAST = Preset("one step of each, a tenth of the passes where a radius is given; not for attacks", "improve", _ONE_STEP)
+GUARDED = Preset(
+    "attacks: DRQ explores no further than the training reached; a gain survives on digits, none on CIFAR-10",
+    "improve-attacked",
+    reach=1.0,
 )
+SHIFT = Preset(
+    "pictures of about 32 x 32 pixels, blurred, noisy or dull, and models with adversarial training: contrast and detail "
+    "are restored, then the two likeliest classes searched, not far, in nine passes; not for attacks",
+    "improve",
+    _ONE_STEP | {"front": Restoration(), "classes": 2, "norm": "linf", "radius": 2 / 255},
+)
+PRESETS: Mapping[str, Preset] = registry.PRESETS
 
 
 def preset(name: str, model: object = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from drq.commands.app import AsJson, Quiet, app, examples, say
-from drq.commands.completion import BENCH_PARTS, DEVICES, MODELS, offered
+from drq.commands.completion import BENCH_PARTS, DEVICES, model_names, offered
 from drq.system.progress import Bar, Tell, clock, silent
 
 
@@ -30,7 +30,7 @@ def bench(
         str | None, typer.Option(metavar="NAMES", help="With commas; see above.", autocompletion=offered(BENCH_PARTS))
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of CIFAR-10; see drq models.", autocompletion=offered(MODELS))
+        str | None, typer.Option(metavar="NAME", help="Of CIFAR-10; see drq models.", autocompletion=model_names)
     ] = None,
     images: Annotated[int | None, typer.Option(metavar="N", help="To time.")] = None,
     naive_images: Annotated[int | None, typer.Option(metavar="N", help="To time the naive loop on.")] = None,

@@ -1,38 +1,39 @@
-"""What the Tab key offers on the command line. It must not wait for torch, so it knows the names by heart; a test checks them."""
+"""What the Tab key offers on the command line. It must not wait for torch, so names are listed without what they stand for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-MODELS = (
-    *("digits", "gaussians-svm", "cifar10-small", "cifar10-tiny", "cifar10-tiny-seed1"),
-    *("cifar10-linf", "cifar10-l2", "cifar10-augment", "cifar10-plain"),
-    *("robustbench:cifar10/Linf/Wong2020Fast", "robustbench:cifar10/Linf/Gowal2020Uncovering_28_10_extra"),
-    *("robustbench:cifar10/L2/Rice2020Overfitting", "robustbench:cifar10/corruptions/Hendrycks2020AugMix_WRN"),
-    *("robustbench:cifar100/Linf/Rice2020Overfitting", "robustbench:imagenet/Linf/Wong2020Fast"),
-    *("robustbench:imagenet/corruptions/Hendrycks2020Many", "timm:", "torchvision:", "hf:", "file:", "python:", "denoised:"),
-)
-DATA = (
-    *("digits", "cifar10", "cifar100", "cifar10-c/", "cifar100-c/"),
-    *("imagenet", "imagenet-c/", "imagenet-a", "imagenet-r", "gaussians", "folder:"),
-)
-CORRUPTIONS = (
-    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
-    *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-)
-NORMS = ("linf", "l2", "l1")
-PRESETS = ("paper", "fast", "guarded", "shift")
+from drq import registry
+
 DEVICES = ("cpu", "cuda")
 BENCH_PARTS = ("speed", "agreement", "classes", "batch", "size", "attacks", "imagenet")
 SPLITS = ("test", "train", "val")
 
 
-def offered(names: Sequence[str]) -> Callable[[], Sequence[str]]:
+def offered(names: Iterable[str]) -> Callable[[], Sequence[str]]:
     """A function that offers these names; those that begin with what was typed are picked from them."""
-    return lambda: names
+    return lambda: [*names]
+
+
+def model_names() -> Sequence[str]:
+    """Models; those of RobustBench in full, of other sources the part up to the colon."""
+    published = [f"robustbench:{name}" for name in registry.ROBUSTBENCH]
+    sources = [name for name in registry.SOURCES if name != "robustbench:"]
+    return [*registry.FITTED, *registry.TRAINED, *published, *sources]
 
 
 def data_names(incomplete: str) -> Sequence[str]:
     """Data sets; behind cifar10-c/ and its relatives the corruptions."""
     family, slash, _ = incomplete.partition("/")
-    return [f"{family}/{each}" for each in CORRUPTIONS] if slash else DATA
+    return [f"{family}/{each}" for each in registry.CORRUPTIONS] if slash else [*registry.DATA]
+
+
+def either(names: Iterable[str]) -> str:
+    """Names as a choice, for a help text.
+
+    >>> either(registry.NORMS)
+    'linf, l2 or l1'
+    """
+    *others, last = names
+    return f"{', '.join(others)} or {last}"

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from drq.commands.app import AsJson, app, examples, put
-from drq.commands.completion import MODELS, offered
+from drq.commands.completion import model_names
 
 
 @app.command(epilog=examples("drq models", "drq models cifar10-small", "drq models --json"))
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="Load this one and print its card.", show_default=False, autocompletion=offered(MODELS)),
+        typer.Argument(help="Load this one and print its card.", show_default=False, autocompletion=model_names),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

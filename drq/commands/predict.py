@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drq.commands.app import MISTAKE, AsJson, Quiet, app, examples, say
-from drq.commands.completion import DEVICES, MODELS, NORMS, PRESETS, offered
+from drq.commands.completion import DEVICES, either, model_names, offered
 from drq.errors import InputError, require
+from drq.registry import NORMS, PRESETS
 
 if TYPE_CHECKING:
     from drq.serving.predict import Prediction, Predictor
@@ -32,14 +33,14 @@ def predict(
     paths: Annotated[
         list[str], typer.Argument(metavar="PICTURE", help="Files, or folders of them at any depth.", show_default=False)
     ],
-    model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.", autocompletion=offered(MODELS))] = "cifar10-small",
+    model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.", autocompletion=model_names)] = "cifar10-small",
     norm: Annotated[
         str | None,
-        typer.Option(help="linf, l2 or l1; by default the preset's, else the model's, else l2.", autocompletion=offered(NORMS)),
+        typer.Option(help=f"{either(NORMS)}; by default the preset's, else the model's, else l2.", autocompletion=offered(NORMS)),
     ] = None,
     radius: Annotated[float | None, typer.Option(help="The preset's, else twice the training's, else calibrated.")] = None,
     classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest: not safe under attack.")] = None,
-    preset: Annotated[str, typer.Option(help="paper, fast, guarded or shift.", autocompletion=offered(PRESETS))] = "paper",
+    preset: Annotated[str, typer.Option(help=f"{either(PRESETS)}.", autocompletion=offered(PRESETS))] = "paper",
     abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,
     device: Annotated[str, typer.Option(help="Such as cpu or cuda.", autocompletion=offered(DEVICES))] = "cpu",
     download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drq.commands.app import AsJson, Quiet, app, examples, say
-from drq.commands.completion import DATA, DEVICES, MODELS, NORMS, offered
+from drq.commands.completion import DEVICES, data_names, model_names, offered
 from drq.errors import require
+from drq.registry import DATA, NORMS
 
 if TYPE_CHECKING:
     from drq.evaluation.spec import Spec
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
     )
 )
 def redteam(
-    model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.", autocompletion=offered(MODELS))] = "digits",
+    model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.", autocompletion=model_names)] = "digits",
     defence: Annotated[str, typer.Option(metavar="NAME", help="As in a spec, or python:module:function.")] = "drq",
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the defence.")] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="NAME", help="By default that of the training.", autocompletion=offered(DATA))
+        str | None, typer.Option(metavar="NAME", help="By default that of the training.", autocompletion=data_names)
     ] = None,
     norm: Annotated[str | None, typer.Option(help="Of the attacks.", autocompletion=offered(NORMS))] = None,
     radius: Annotated[str | None, typer.Option(metavar="R", help="As 8/255; by default that of the training.")] = None,
@@ -124,10 +125,8 @@ def trained_on(model: str) -> str:
     >>> trained_on("cifar10-small"), trained_on("robustbench:cifar100/Linf/Rice2020Overfitting")
     ('cifar10', 'cifar100')
     """
-    from drq.data.catalogue import KINDS
-
     words = re.split(r"[:/-]", model)
-    found = next((word for word in words if word in KINDS), None)
+    found = next((word for word in words if word in DATA), None)
     remedy = "as in --data cifar10; drq data lists them"
     require(found is not None, "data", "be given where the model's name does not say it", f"model {model!r}", remedy)
     assert found is not None

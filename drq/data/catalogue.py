@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Mapping
 from difflib import get_close_matches
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
 
-from drq.data.cifar import LAYOUTS, load_cifar
-from drq.data.corrupted import ARRAYS, PICTURES, load_arrays, load_pictures
 from drq.data.dataset import Data
-from drq.data.digits import load_digits
-from drq.data.folders import PREFIX, load_folder
+from drq.data.folders import PREFIX
 from drq.data.given import load_given
-from drq.data.imagenet import VALIDATION, VARIANTS, load_validation, load_variant
-from drq.data.places import Asked, Origin
-from drq.data.plane import load_gaussians
+from drq.data.kind import Kind
+from drq.data.places import Asked
 from drq.errors import InputError, require
 from drq.images import View
-from drq.system.files import data_folder
+from drq.registry import DATA
 from drq.system.progress import Bar, Tell
 
 
@@ -34,49 +29,7 @@ class Entry(NamedTuple):
     present: bool  # whether that is there now
 
 
-class Kind(NamedTuple):
-    """A data set, or a family of them: what it is called, and how it is opened."""
-
-    pattern: str
-    summary: str
-    open: Callable[[Asked], Data]
-    splits: tuple[str, ...] = ("test",)
-    origin: Origin | None = None
-    needed: tuple[str, ...] = ()  # in the folder, to be present
-
-
-BOTH, CORRUPTED = ("train", "test"), "made on the fly where they are missing"
-KINDS = {
-    "digits": Kind("digits", "1797 digits of 8 x 8, with scikit-learn", load_digits, BOTH),
-    "cifar10": Kind(
-        "cifar10", "60 000 photographs of 32 x 32, 10 classes", load_cifar, BOTH, LAYOUTS["cifar10"].origin, ("test_batch",)
-    ),
-    "cifar100": Kind(
-        "cifar100", "60 000 photographs of 32 x 32, 100 classes", load_cifar, BOTH, LAYOUTS["cifar100"].origin, ("test",)
-    ),
-    **{
-        f"{name}-c": Kind(
-            f"{name}-c/KIND/SEVERITY",
-            f"corrupted test images of {name}, {CORRUPTED}",
-            load_arrays,
-            origin=ARRAYS[f"{name}-c"],
-            needed=("labels.npy",),
-        )
-        for name in LAYOUTS
-    },
-    "imagenet": Kind("imagenet", "50 000 validation images, 1000 classes", load_validation, ("test", "val"), VALIDATION),
-    "imagenet-c": Kind(
-        "imagenet-c/KIND/SEVERITY", f"corrupted images of imagenet, {CORRUPTED}", load_pictures, ("test", "val"), PICTURES
-    ),
-    "imagenet-a": Kind(
-        "imagenet-a", "7500 photographs that models get wrong, 200 classes", load_variant, origin=VARIANTS["imagenet-a"]
-    ),
-    "imagenet-r": Kind(
-        "imagenet-r", "30 000 paintings, toys and other renditions, 200 classes", load_variant, origin=VARIANTS["imagenet-r"]
-    ),
-    "gaussians": Kind("gaussians", "1200 points of two Gaussians in the unit square", load_gaussians, BOTH),
-    PREFIX: Kind("folder:NAME", "pictures of your own, in one folder a class", load_folder),
-}
+KINDS: Mapping[str, Kind] = DATA  # those that end in a slash or a colon are families
 
 
 def load(
@@ -111,7 +64,7 @@ def load(
         return load_given(name, view).first(limit)
     name, split = _with_split(name, split)
     kind = _kind(name)
-    _check(name, split, kind.splits, None if kind.open in (load_arrays, load_pictures) else severity)
+    _check(name, split, kind.splits, None if kind.made_of else severity)
     try:
         data = kind.open(Asked(name, split, severity, view, download, tell or Bar(f"fetching {name}")))
     except OSError as error:
@@ -133,12 +86,17 @@ def _with_split(name: str, split: str) -> tuple[str, str]:
 
 def _kind(name: str) -> Kind:
     """The kind that a name belongs to."""
-    first = PREFIX if name.startswith(PREFIX) else name.split("/")[0]
-    known = first in KINDS and (first == name or KINDS[first].pattern != first)
-    patterns = [each.pattern for each in KINDS.values()]
-    near = KINDS[get_close_matches(first, KINDS, 1, 0.0)[0]].pattern
-    require(known, "name", f"be one of {', '.join(patterns)}", repr(name), f"the nearest is {near}")
-    return KINDS[first]
+    known = next((each for each in KINDS if name == each.rstrip("/") or (each[-1] in "/:" and name.startswith(each))), None)
+    if known is None:
+        near = get_close_matches(name.split("/")[0], KINDS, 1, 0.0)[0]
+        names = ", ".join(map(pattern, KINDS))
+        raise InputError(f"name must be one of {names}, got {name!r}: the nearest is {pattern(near)}")
+    return KINDS[known]
+
+
+def pattern(name: str) -> str:
+    """A name as it is asked for, with words in capitals for a choice."""
+    return name + KINDS[name].choice
 
 
 def _check(name: str, split: str, splits: tuple[str, ...], severity: int | None) -> None:
@@ -153,17 +111,4 @@ def list() -> builtins.list[Entry]:
     >>> [entry.name for entry in list()][:3]
     ['digits', 'cifar10', 'cifar100']
     """
-    return [_entry(kind) for kind in KINDS.values()]
-
-
-def _entry(kind: Kind) -> Entry:
-    if kind.origin is not None:
-        place = data_folder() / kind.origin.folders[0]
-        clean = KINDS.get(kind.pattern.split("-c/")[0], kind)  # what a corruption can be made of
-        present = any(each.origin is not None and each.origin.find(*each.needed) for each in (kind, clean))
-        return Entry(kind.pattern, kind.summary, str(place), present)
-    if kind.open is load_digits:
-        return Entry(kind.pattern, kind.summary, "scikit-learn", find_spec("sklearn") is not None)
-    if kind.open is load_gaussians:
-        return Entry(kind.pattern, kind.summary, "drawn at once", True)
-    return Entry(kind.pattern, kind.summary, str(data_folder() / "NAME"), True)
+    return [Entry(pattern(name), kind.summary, kind.expected, kind.present) for name, kind in KINDS.items()]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from drq.data.dataset import Data, Files, Held, check_view
+from drq.data.kind import BOTH, Kind
 from drq.data.pickles import read_pickle
 from drq.data.places import Asked, Origin
 from drq.errors import require
@@ -113,3 +114,9 @@ def class_names(folder: Path, layout: Layout) -> tuple[str, ...] | None:
     names = read_pickle(folder / file).get(key) if (folder / file).exists() else None
     fits = isinstance(names, list) and len(names) == layout.classes
     return tuple(str(each) for each in names) if fits and names else None
+
+
+CIFAR10, CIFAR100 = (
+    Kind(f"60 000 photographs of 32 x 32, {each.classes} classes", load_cifar, BOTH, each.origin, each.files["test"])
+    for each in LAYOUTS.values()
+)

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drq.data.cifar import LAYOUTS, SHAPE, check_labels, class_names, load_cifar
+from drq.data.cifar import CIFAR10, CIFAR100, LAYOUTS, SHAPE, check_labels, class_names, load_cifar
 from drq.data.dataset import Data, Files, Reader, as_floats, check_view
-from drq.data.imagenet import VALIDATION, load_validation, of_folder
+from drq.data.imagenet import IMAGENET, VALIDATION, load_validation, of_folder
+from drq.data.kind import Kind
 from drq.data.places import Asked, Origin
 from drq.errors import InputError, MissingError, require
 from drq.images import View
+from drq.registry import CORRUPTIONS
 from drq.system.downloads import Source
-from drq.threats.corruptions import KINDS, Corruption
+from drq.threats.corruptions import Corruption
 from drq.threats.corruptions.constants import SEVERITIES
 from drq.threats.corruptions.ice import PHOTOGRAPHS, digest
 
@@ -62,7 +64,7 @@ class Wanted:
 
 def parse(asked: Asked) -> Wanted:
     """What the name says, as FAMILY/KIND or FAMILY/KIND/SEVERITY."""
-    family, kinds = asked.name.split("/")[0], KINDS + EXTRA
+    family, kinds = asked.name.split("/")[0], (*CORRUPTIONS, *EXTRA)
     remedy = f"as in {family}/fog/3; severity 5 where it is left out"
     require(len(asked.parts) in (1, 2), "name", f"be {family}/KIND or {family}/KIND/SEVERITY", repr(asked.name), remedy)
     kind, *rest = asked.parts
@@ -108,8 +110,8 @@ def load_pictures(asked: Asked) -> Data:
 
 def _made(wanted: Wanted, clean: Data | None, origin: Origin, *needed: str) -> Data:
     """The corruption of clean data, where the published files are missing: the same in kind, not to the last bit."""
-    if clean is None or wanted.kind not in KINDS:
-        hint = f"; where {wanted.clean.name} is present, it is made on the fly" if wanted.kind in KINDS else ""
+    if clean is None or wanted.kind not in CORRUPTIONS:
+        hint = f"; where {wanted.clean.name} is present, it is made on the fly" if wanted.kind in CORRUPTIONS else ""
         raise MissingError(f"{origin.missing(wanted.asked.name, *needed)}{hint}")
     absent = origin.absent(*needed)
     photographs = FROST.find(*PHOTOGRAPHS) if wanted.kind == "frost" else None
@@ -192,3 +194,17 @@ def _array(path: Path) -> np.ndarray[Any, np.dtype[Any]]:
     except (ValueError, EOFError, OSError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path} must be a whole array of numpy, got {reason}: remove it and download it anew") from error
+
+
+_of_arrays = partial(Kind, open=load_arrays, needed=("labels.npy",), choice="KIND/SEVERITY")
+_SUMMARY = "made on the fly where they are missing"
+CIFAR10_C = _of_arrays(f"corrupted test images of cifar10, {_SUMMARY}", origin=ARRAYS["cifar10-c"], made_of=CIFAR10)
+CIFAR100_C = _of_arrays(f"corrupted test images of cifar100, {_SUMMARY}", origin=ARRAYS["cifar100-c"], made_of=CIFAR100)
+IMAGENET_C = Kind(
+    f"corrupted images of imagenet, {_SUMMARY}",
+    load_pictures,
+    ("test", "val"),
+    PICTURES,
+    choice="KIND/SEVERITY",
+    made_of=IMAGENET,
+)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from drq.data.dataset import Data, Held, check_view
+from drq.data.kind import BOTH, Kind
 from drq.data.places import Asked
 from drq.errors import InputError
 from drq.seeds import generator
@@ -41,3 +42,6 @@ def load_digits(asked: Asked) -> Data:
     images = split()[("train", "test").index(asked.split)]
     check_view(asked.view, tuple(images.x.shape[1:]))
     return Data(asked.name, Held(images.x, images.y), tuple("0123456789"))
+
+
+DIGITS = Kind("1797 digits of 8 x 8, with scikit-learn", load_digits, BOTH, source="scikit-learn", library="sklearn")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from drq.data.dataset import Data, Files
+from drq.data.kind import Kind
 from drq.data.places import Asked
 from drq.errors import require
 from drq.images import View, pixels, read
@@ -91,3 +92,6 @@ def load_folder(asked: Asked) -> Data:
     found = class_folders(folder)
     labels = {name: position for position, name in enumerate(found)}
     return Data(asked.name, pictures(folder, found, labels, asked.view), tuple(found))
+
+
+FOLDER = Kind("pictures of your own, in one folder a class", load_folder, choice="NAME")

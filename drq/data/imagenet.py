@@ -8,6 +8,7 @@ from pathlib import Path
 
 from drq.data.dataset import Data
 from drq.data.folders import class_folders, pictures
+from drq.data.kind import Kind
 from drq.data.places import Asked, Origin
 from drq.errors import require
 from drq.images import View
@@ -47,3 +48,8 @@ def load_validation(asked: Asked) -> Data:
 def load_variant(asked: Asked) -> Data:
     """ImageNet-A or ImageNet-R, where only the logits of the classes that are shown count."""
     return of_folder(asked.name, VARIANTS[asked.name].get(asked), asked.view or VIEW, SHOWN)
+
+
+IMAGENET = Kind("50 000 validation images, 1000 classes", load_validation, ("test", "val"), VALIDATION)
+IMAGENET_A = Kind("7500 photographs that models get wrong, 200 classes", load_variant, origin=VARIANTS["imagenet-a"])
+IMAGENET_R = Kind("30 000 paintings, toys and other renditions, 200 classes", load_variant, origin=VARIANTS["imagenet-r"])

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from drq.data.dataset import Data, Held, check_view
+from drq.data.kind import BOTH, Kind
 from drq.data.places import Asked
 from drq.seeds import generator
 
@@ -30,3 +31,6 @@ def load_gaussians(asked: Asked) -> Data:
     x, y = points(asked.split)
     check_view(asked.view, tuple(x.shape[1:]))
     return Data(asked.name, Held(x, y), ("1", "2"))
+
+
+GAUSSIANS = Kind("1200 points of two Gaussians in the unit square", load_gaussians, BOTH, source="drawn at once")

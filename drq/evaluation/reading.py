@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, TypeVar
 
 from torch import nn
 
-from drq import objectives
 from drq.defences.catalogue import PEERS
 from drq.defences.defence import Custom, Defence, Quantified, Standard
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
 from drq.method.calibration import Calibrated
 from drq.presets import PAPER_REACH, named
-from drq.restoration import Restoration
-from drq.search.auto_step import AutoStep
-from drq.search.gradient import Gradient, Random
-from drq.search.smoothing import InnerAttack, Noise
+from drq.registry import AIMS, CORRUPTIONS, FRONTS, SEARCHES, SMOOTHINGS
 from drq.threats.catalogue import FAMILIES
 from drq.threats.corruptions import KINDS, Corruption
 from drq.threats.paper_ensemble import ensemble
 from drq.threats.threat import Threat
 
-Makers = Mapping[str, Callable[..., Any]]
 Made = TypeVar("Made")
+
+_KINDS_OF_THREATS: list[Any] = [*FAMILIES.values(), CORRUPTIONS]
+THREATS: Mapping[str, Any] = ChainMap(*reversed(_KINDS_OF_THREATS))  # whose names come from the last map to the first
+MAKERS: Mapping[str, Mapping[str, Any]] = {"threat": THREATS, "search": SEARCHES, "smooth": SMOOTHINGS, "front": FRONTS}
+ROLES = {"explore": "search", "quantify": "search", "smooth": "smooth", "attack": "threat", "members": "threat", "front": "front"}
+LEFT_OUT = {"model", "photographs", "frozen", "tell", "progress", "keep_points"}  # objects, paths, what no result depends on
+FRACTION = re.compile(r"\s*(\d+(\.\d*)?)\s*/\s*(\d+(\.\d*)?)\s*")
 
 
 def _corruption(kind: str) -> Callable[..., Corruption]:
@@ -37,22 +40,6 @@ def _corruption(kind: str) -> Callable[..., Corruption]:
         return Corruption(kind, severity, seed=seed)
 
     return made
-
-
-THREATS: Makers = {
-    **{kind.__name__: kind for kinds in FAMILIES.values() for kind in kinds},
-    **{kind: _corruption(kind) for kind in KINDS},
-}
-MAKERS: Mapping[str, Makers] = {
-    "threat": THREATS,
-    "search": {"Gradient": Gradient, "Random": Random, "AutoStep": AutoStep},
-    "smooth": {"Noise": Noise, "InnerAttack": InnerAttack},
-    "front": {"Restoration": Restoration},
-}
-ROLES = {"explore": "search", "quantify": "search", "smooth": "smooth", "attack": "threat", "members": "threat", "front": "front"}
-AIMS = {name: getattr(objectives, name) for name in ("away_from", "dlr", "margin", "last_place")}
-LEFT_OUT = {"model", "photographs", "frozen", "tell", "progress", "keep_points"}  # objects, paths, what no result depends on
-FRACTION = re.compile(r"\s*(\d+(\.\d*)?)\s*/\s*(\d+(\.\d*)?)\s*")
 
 
 def made(role: str, given: Any, where: str, **defaults: Any) -> Any:
@@ -72,9 +59,10 @@ def made(role: str, given: Any, where: str, **defaults: Any) -> Any:
     if not isinstance(name, str) or name not in makers:
         remedy = nearest(str(name), makers, f"it is one of {', '.join(makers)}")
         raise InputError(f"{where}.{role} must be the name of a {role}, got {name!r}: {remedy}")
-    known = _known(makers[name])
+    maker = _corruption(name) if makers is THREATS and name in CORRUPTIONS else makers[name]
+    known = _known(maker)
     settings = {key: value for key, value in defaults.items() if key in known} | _settings(table, known, where)
-    return called(makers[name], settings, where)
+    return called(maker, settings, where)
 
 
 def _known(maker: Callable[..., Any]) -> list[str]:

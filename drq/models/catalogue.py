@@ -6,6 +6,7 @@ import builtins
 import importlib.util
 import inspect
 import logging
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -17,10 +18,12 @@ from urllib.parse import parse_qsl
 from torch import nn
 
 from drq.errors import InputError, nearest, require
-from drq.models import digits, libraries, plane, robustbench, trained, weights
+from drq.models import robustbench, trained, weights
 from drq.models.classifier import Card, Classifier
 from drq.models.dncnn import Denoised
+from drq.models.known import Fitted, Source
 from drq.models.stored import NONE, Normalisation, Stored
+from drq.registry import FITTED, SOURCES, TRAINED
 from drq.system.files import models_folder
 
 logger = logging.getLogger("drq")
@@ -44,10 +47,10 @@ def load(name: str, **options: Any) -> nn.Module:
     given, _, query = name.partition("?")
     options = _options(query) | options
     kind, colon, rest = given.partition(":")
-    loader = SOURCES.get(kind) if colon else NAMED.get(given)
+    loader = _loader(kind + colon if colon else given)
     if loader is None:
-        known = [*NAMED, *(f"{each}:" for each in SOURCES)]
-        remedy = nearest(f"{kind}:" if colon else given, known, "drq models says more on each")
+        known = [*NAMED, *SOURCES]
+        remedy = nearest(kind + colon if colon else given, known, "drq models says more on each")
         raise InputError(f"name must be one of {', '.join(known)}, got {name!r}: {remedy}")
     require(not colon or rest != "", "name", f"go on behind {kind}:", repr(name), "drq models shows an example of each")
     options = _checked(loader, options, given, first=1 if colon else 0)
@@ -55,6 +58,14 @@ def load(name: str, **options: Any) -> nn.Module:
         return loader(rest, **options) if colon else loader(**options)
     except OSError as error:
         raise InputError(f"name must lead to files that can be read, got {name[:200]!r} ({error.strerror}): check it") from error
+
+
+def _loader(name: str) -> Callable[..., nn.Module] | None:
+    """What loads a model of this name, or those of a source; None where nobody knows it."""
+    if name in TRAINED:
+        return partial(trained.load, name)
+    found: Fitted | Source | None = FITTED.get(name) or SOURCES.get(name)
+    return found and found.load
 
 
 def _options(query: str) -> dict[str, Any]:
@@ -126,11 +137,6 @@ def _held(found: weights.Weights, name: str) -> tuple[float, ...]:
     return tuple(round(float(each), 6) for each in found.tensors[name].flatten()[:8])
 
 
-def load_digits(seed: int = 0, epochs: int = digits.Recipe.epochs) -> Classifier:
-    """The small robust classifier of digits, trained at first use; another seed or number of epochs makes another one."""
-    return digits.classifier(digits.Recipe(seed=seed, epochs=epochs))
-
-
 def load_denoised(name: str, /, **options: Any) -> Classifier:
     """Another model behind the denoiser that comes with the package."""
     require(not name.startswith("denoised:"), "name", "be denoised once", repr(name[:60]), "remove one of the two")
@@ -173,20 +179,11 @@ READ: Mapping[str, Callable[[str], Any]] = {
     "radius": _number,
     **dict.fromkeys(("download", "pretrained"), _flag),
 }
-NAMED: Mapping[str, Callable[..., nn.Module]] = {
-    "digits": load_digits,
-    plane.NAME: plane.load,
-    **{name: partial(trained.load, name) for name in trained.STORED},
-}
-SOURCES: Mapping[str, Callable[..., nn.Module]] = {
-    "robustbench": robustbench.load,
-    "timm": libraries.load_timm,
-    "torchvision": libraries.load_torchvision,
-    "hf": libraries.load_huggingface,
-    "file": load_file,
-    "python": libraries.load_python,
-    "denoised": load_denoised,
-}
+NAMED: Mapping[str, Any] = ChainMap(TRAINED, FITTED)  # type: ignore[arg-type]  # to read
+FILE = Source(
+    "weights of an architecture of ours, from a file", load_file, "weights.safetensors?arch=preact_resnet18&classes=10", ours=True
+)
+DENOISED = Source("a CIFAR-10 model behind the paper's denoiser", load_denoised, "cifar10-small", ours=True)
 
 
 class Entry(NamedTuple):
@@ -203,23 +200,11 @@ def list() -> builtins.list[Entry]:
     >>> [entry.name for entry in list() if entry.present][:2]
     ['digits', 'gaussians-svm']
     """
-    stored = [Entry(name, each.card.summary, trained.place(name).is_file()) for name, each in trained.STORED.items()]
-    published = [
-        Entry(f"robustbench:{name}", each.card.summary, (models_folder() / f"{name}.pt").is_file())
-        for name, each in robustbench.PUBLISHED.items()
-    ]
-    sources = [Entry(name, summary, name.startswith(OURS)) for name, summary in EXAMPLES.items()]
     fitted = importlib.util.find_spec("sklearn") is not None
-    made = {"digits": digits.SUMMARY, plane.NAME: plane.SUMMARY}
-    return [*(Entry(name, summary, fitted) for name, summary in made.items()), *stored, *published, *sources]
-
-
-EXAMPLES = {
-    "timm:resnet50": "any image classifier of timm",
-    "torchvision:resnet50": "any image classifier of torchvision",
-    "hf:google/vit-base-patch16-224": "any image classifier on the Hugging Face hub, or in a folder of its layout",
-    "file:weights.safetensors?arch=preact_resnet18&classes=10": "weights of an architecture of ours, from a file",
-    "python:package.module:factory": "what a function of yours returns",
-    "denoised:cifar10-small": "a CIFAR-10 model behind the paper's denoiser",
-}
-OURS = ("file:", "python:", "denoised:")  # the others need their library, and mostly a download
+    folder, stored, published = models_folder(), trained.STORED.items(), robustbench.PUBLISHED.items()
+    return [
+        *(Entry(name, each.summary, fitted) for name, each in FITTED.items()),
+        *(Entry(name, each.card.summary, trained.place(name).is_file()) for name, each in stored),
+        *(Entry(f"robustbench:{name}", each.card.summary, (folder / f"{name}.pt").is_file()) for name, each in published),
+        *(Entry(name + each.example, each.summary, each.ours) for name, each in SOURCES.items() if each.example),
+    ]

@@ -19,6 +19,7 @@ from drq.errors import InputError
 from drq.images import View
 from drq.models import weights
 from drq.models.classifier import Card, Classifier
+from drq.models.known import Fitted
 from drq.norms import Ball, Linf
 from drq.objectives import away_from
 from drq.search.gradient import Gradient
@@ -143,3 +144,11 @@ def classifier(recipe: Recipe = Recipe()) -> Classifier:
     )
     model = trained(recipe, split()[0], say=logger.warning)
     return Classifier(model, card, mean=[0.0], std=[1.0])
+
+
+def load_digits(seed: int = 0, epochs: int = Recipe.epochs) -> Classifier:
+    """The small robust classifier of digits, trained at first use; another seed or number of epochs makes another one."""
+    return classifier(Recipe(seed=seed, epochs=epochs))
+
+
+DIGITS = Fitted(SUMMARY, load_digits)

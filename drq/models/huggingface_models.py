@@ -14,6 +14,7 @@ from drq.errors import InputError, one_line, require
 from drq.images import View
 from drq.method.adapters import FirstOutput
 from drq.models.classifier import Card, Classifier
+from drq.models.known import Source
 from drq.models.published import building, check_classes, from_hub, imported, settled
 from drq.system.files import digest
 
@@ -165,3 +166,10 @@ def _check_alike(processor: Any, view: View, mean: list[float], std: list[float]
     furthest = float((theirs - ours).abs().max())
     if not furthest <= 1e-4:
         raise ValueError(f"its inputs differ by up to {furthest:.3g}")
+
+
+SOURCE = Source(
+    "any image classifier on the Hugging Face hub, or in a folder of its layout",
+    load_huggingface,
+    "google/vit-base-patch16-224",
+)

@@ -10,6 +10,7 @@ from typing import Any
 from drq.errors import require
 from drq.images import View
 from drq.models.classifier import Card, Classifier
+from drq.models.known import Source
 from drq.models.published import building, check_classes, check_name, from_url, imported, settled
 from drq.models.weights import pickled
 
@@ -92,3 +93,6 @@ def _adapted(name: str, entry: Any) -> dict[str, Any]:
     if name.startswith("vit_"):
         return {"image_size": entry.meta["min_size"][0]}
     return {"transform_input": True, "init_weights": False} if name in ("googlenet", "inception_v3") else {}
+
+
+SOURCE = Source("any image classifier of torchvision", load_torchvision, "resnet50")

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from drq import registry
 from drq.errors import MissingError, require
 from drq.models import weights
 from drq.models.classifier import Card, Classifier
@@ -23,18 +24,14 @@ def _cifar10(arch: str, name: str, summary: str, norm: str | None = None, radius
 
 
 _ADVERSARIAL = "adversarially trained on CIFAR-10 with"
-STORED: Mapping[str, Stored] = {
-    stored.card.name: stored
-    for stored in (
-        _cifar10("wrn_28_2_swish", "cifar10-small", f"WideResNet-28-2, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255),
-        _cifar10("wrn_10_2_half", "cifar10-tiny", f"WideResNet-10-2, halved, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255),
-        _cifar10("wrn_10_2_half", "cifar10-tiny-seed1", "cifar10-tiny trained anew with another seed", "linf", 8 / 255),
-        _cifar10("preact_resnet18", "cifar10-linf", f"PreActResNet-18, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255),
-        _cifar10("preact_resnet18", "cifar10-l2", f"PreActResNet-18, {_ADVERSARIAL} l2 0.5", "l2", 0.5),
-        _cifar10("preact_resnet18", "cifar10-augment", "PreActResNet-18, trained on CIFAR-10 with strong augmentation"),
-        _cifar10("preact_resnet18", "cifar10-plain", "PreActResNet-18, plainly trained on CIFAR-10"),
-    )
-}
+SMALL = _cifar10("wrn_28_2_swish", "cifar10-small", f"WideResNet-28-2, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255)
+TINY = _cifar10("wrn_10_2_half", "cifar10-tiny", f"WideResNet-10-2, halved, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255)
+TINY_SEED1 = _cifar10("wrn_10_2_half", "cifar10-tiny-seed1", "cifar10-tiny trained anew with another seed", "linf", 8 / 255)
+LINF = _cifar10("preact_resnet18", "cifar10-linf", f"PreActResNet-18, {_ADVERSARIAL} linf 8/255", "linf", 8 / 255)
+L2 = _cifar10("preact_resnet18", "cifar10-l2", f"PreActResNet-18, {_ADVERSARIAL} l2 0.5", "l2", 0.5)
+AUGMENT = _cifar10("preact_resnet18", "cifar10-augment", "PreActResNet-18, trained on CIFAR-10 with strong augmentation")
+PLAIN = _cifar10("preact_resnet18", "cifar10-plain", "PreActResNet-18, plainly trained on CIFAR-10")
+STORED: Mapping[str, Stored] = registry.TRAINED
 IN_THE_BOX = {"cifar10-small", "cifar10-tiny", "cifar10-denoiser"}
 
 

@@ -12,7 +12,7 @@ from drq.playground import markup
 from drq.playground.answers import MOST_PIXELS, Answers, answered, preview
 from drq.playground.cards import card
 from drq.playground.pictures import BYTES, Picture, classifiers, offered, seen_by, sources, uploaded
-from drq.playground.shifts import MOST_STEPS, NONE, SHIFTS, shift
+from drq.playground.shifts import MOST_STEPS, NONE, choices, shift
 from drq.playground.watching import Desk, followed
 
 SHOWN = 5  # classes
@@ -136,7 +136,7 @@ def build(gr: Any, desk: Desk) -> None:
             choice = gr.HTML(thumbnails(sources()[0], 0), js_on_load=CHOSEN, elem_id="choice")
             upload = gr.UploadButton(f"Upload an image (at most {BYTES // 2**20} MB)", file_types=ENDINGS, type="binary")
             model = gr.Dropdown([*classifiers(sources()[0])], label="Model that looks at it", filterable=False, elem_id="looker")
-            name = gr.Dropdown([*SHIFTS], value=NONE, label="What is done to it")
+            name = gr.Dropdown([*choices()], value=NONE, label="What is done to it")
             strength = gr.Slider(0, 1, 0.5, step=0.1, label="strength", visible=False, elem_id="strength")
             steps = gr.Slider(1, MOST_STEPS, 40, step=1, label="Steps of the attack", visible=False, elem_id="steps")
             pixels = gr.Slider(

@@ -17,6 +17,7 @@ from drq.images import View
 from drq.models.catalogue import list as known_models
 from drq.models.catalogue import load as load_model
 from drq.models.classifier import Card
+from drq.registry import TRAINED
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,8 +27,8 @@ PIXELS = 16_000_000  # of a picture that is brought along, at most: a telephone'
 OFFERED = 12  # images of a data set
 SIDE = 256  # of a scene drawn here, which its model sees small
 MADE, CIFAR, DIGITS = "Drawn here", "CIFAR-10 test images", "Handwritten digits"
-SMALL, *OTHERS = "cifar10-small", "cifar10-linf", "cifar10-l2", "cifar10-augment", "cifar10-plain"
-MODELS = {MADE: (SMALL, *OTHERS), CIFAR: (SMALL, *OTHERS), DIGITS: ("digits",)}  # who can look at them, the usual one first
+SMALL = "cifar10-small"  # the usual model of CIFAR-10
+TOO_SMALL = ("cifar10-tiny", "cifar10-tiny-seed1")  # to be worth a look: they are for experiments
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +61,20 @@ def class_names(name: str) -> tuple[str, ...]:
     return found
 
 
+def lookers(source: str) -> tuple[str, ...]:
+    """Who can look at the images of a source, wherever it may be; the usual one first."""
+    return ("digits",) if source == DIGITS else tuple(name for name in TRAINED if name not in TOO_SMALL)
+
+
 def classifiers(source: str) -> tuple[str, ...]:
     """Who can look at the images of a source: the usual model, and those that this machine has."""
     present = {entry.name for entry in known_models() if entry.present}
-    return tuple(name for name in MODELS[source] if name in present)
+    return tuple(name for name in lookers(source) if name in present)
 
 
 def seen_by(picture: Picture, model: str) -> Picture:
     """The picture, for another model of such images."""
-    _offered(model, next(names for names in MODELS.values() if picture.model in names))
+    _offered(model, next(names for names in map(lookers, (CIFAR, DIGITS)) if picture.model in names))
     return replace(picture, model=model)
 
 
@@ -86,7 +92,7 @@ def sources() -> tuple[str, ...]:
 @cache
 def offered(source: str) -> tuple[Picture, ...]:
     """The images of a source; none where it is not on this machine."""
-    model = MODELS[source][0]
+    model = lookers(source)[0]
     if source == MADE:
         names = class_names(model)
         return tuple(Picture(image, names.index(name), model, name) for name, image in scenes().items())
@@ -101,7 +107,7 @@ def offered(source: str) -> tuple[Picture, ...]:
 
 def uploaded(data: bytes | None, model: str = SMALL) -> Picture:
     """The picture in the bytes of a file; one that is too large, damaged or no picture is refused before it is decoded."""
-    _offered(model, {name for names in MODELS.values() for name in names})
+    _offered(model, {*lookers(CIFAR), *lookers(DIGITS)})
     require(bool(data), "upload", "hold a picture", "nothing", "choose a file")
     assert data is not None
     require(len(data) <= BYTES, "upload", f"have at most {BYTES:,} bytes", f"{len(data):,}", "make it smaller first")

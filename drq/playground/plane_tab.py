@@ -8,7 +8,8 @@ from drq.errors import InputError
 from drq.playground import markup
 from drq.playground.panels import FORMS, panels
 from drq.playground.points import DATA, MODELS
-from drq.playground.scene import MOST_RADIUS, MOST_STEPS, NORMS, Scene, Settings, scene
+from drq.playground.scene import MOST_RADIUS, MOST_STEPS, Scene, Settings, scene
+from drq.registry import NORMS
 from drq.report.planes import COLOURS
 
 CALIBRATED, OWN, SET = "calibrated, for a confidence", "calibrated, for the point's own confidence", "set by hand"
@@ -32,6 +33,11 @@ LEGEND = {
     "cross": "most confident point of a class",
     "square": "least confident point near it",
 }
+
+
+def norms() -> list[str]:
+    """The norms to choose from, the one that can be seen in a picture first."""
+    return sorted(NORMS, key=lambda name: name != "l2")
 
 
 def settings_of(
@@ -98,7 +104,7 @@ def build(gr: Any) -> None:
         with gr.Column(scale=1, min_width=260):
             data = gr.Radio([*DATA], value="Gaussians", label="Points")
             model = gr.Dropdown([*MODELS], value=next(iter(MODELS)), label="Classifier", filterable=False)
-            norm = gr.Radio([*NORMS], value="l2", label="Norm")
+            norm = gr.Radio(norms(), value="l2", label="Norm")
             region = gr.Dropdown([CALIBRATED, OWN, SET], value=CALIBRATED, label="Radius of exploration", filterable=False)
             confidence = gr.Slider(0.5, 0.999, 0.99, step=0.001, label="Confidence that calibration asks for")
             radius = gr.Slider(0, MOST_RADIUS, 0.1, step=0.005, label="Radius", visible=False)

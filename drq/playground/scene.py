@@ -22,7 +22,6 @@ from drq.playground.points import Points, classifier, points
 from drq.search.gradient import Gradient
 from drq.system.threads import threads
 
-NORMS = ("l2", "linf", "l1")
 MOST_STEPS = 40
 MOST_RADIUS = 0.4
 SEARCHED = 200_000  # points that all searches over the plane look at, about: a quarter of a second
@@ -38,7 +37,7 @@ class Settings:
 
     Args:
         data, model: names of :mod:`drq.playground.points`.
-        norm: one of :data:`NORMS`.
+        norm: one of :data:`drq.registry.NORMS`.
         radius: of exploration; None calibrates it for the point.
         confidence: that calibration asks for; None for that of the point itself.
         alpha: radius of quantification, as a share of that of exploration.

@@ -13,8 +13,9 @@ from drq.drq import DRQ
 from drq.errors import nearest, require
 from drq.models.classifier import Card
 from drq.playground.watching import Watch
+from drq.registry import CORRUPTIONS
 from drq.threats.attacks import APGD, PGD, SquareAttack
-from drq.threats.corruptions import KINDS, Corruption
+from drq.threats.corruptions import Corruption
 from drq.threats.noise import GaussianNoise
 from drq.threats.pursuit import aimed_at
 from drq.threats.spatial import warp
@@ -99,9 +100,8 @@ def _envelope(robust: DRQ, card: Card, x: Tensor, y: Tensor, strength: float, st
     return threat(robust, x, y)
 
 
-SHIFTS: dict[str, Shift] = {
-    NONE: Shift(lambda x, _: x),
-    **{kind.replace("_", " "): _corrupted(kind) for kind in KINDS},
+UNCHANGED = {NONE: Shift(lambda x, _: x)}
+OTHERS = {
     "white noise": Shift(_noisy, high=0.5, start=0.1, step=0.01, unit="standard deviation"),
     "rotation": Shift(_rotated, low=-90, high=90, start=20, step=1, unit="degrees to the left"),
     "translation": Shift(_moved, low=-0.5, high=0.5, start=0.125, step=0.03125, unit="to the right, as a share of the width"),
@@ -113,10 +113,16 @@ SHIFTS: dict[str, Shift] = {
 }
 
 
+def choices() -> dict[str, Shift]:
+    """All that can be done to an image, by what it is called."""
+    return UNCHANGED | {kind.replace("_", " "): _corrupted(kind) for kind in CORRUPTIONS} | OTHERS
+
+
 def shift(name: str) -> Shift:
     """The shift of this name."""
-    require(name in SHIFTS, "shift", "be one of the list", repr(name), nearest(str(name), SHIFTS, "choose one"))
-    return SHIFTS[name]
+    known = choices()
+    require(name in known, "shift", "be one of the list", repr(name), nearest(str(name), known, "choose one"))
+    return known[name]
 
 
 def shifted(name: str, robust: DRQ, card: Card, x: Tensor, y: Tensor, strength: float, steps: int, watch: Watch) -> Tensor:

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 from drq.errors import require
 from drq.evaluation.records import COLUMNS, require_polars
+from drq.registry import CORRUPTIONS
 from drq.report.expressions import SETTINGS, UNDEFENDED, Cell, MeanOverData, WorstCase
 from drq.report.statistics import score_test, sign_test, tango, wilson
 from drq.report.typesetting import csv, latex, markdown, wide
-from drq.threats.corruptions.constants import KINDS
 
 if TYPE_CHECKING:
     import polars
@@ -196,7 +196,7 @@ def _family(name: str) -> str | None:
     """The data sets that one belongs to, if it is one of the standard corruptions."""
     family, _, rest = name.partition("/")
     kind, _, severity = rest.partition("/")
-    return f"{family}/*/{severity}" if family.endswith("-c") and kind in KINDS and severity else None
+    return f"{family}/*/{severity}" if family.endswith("-c") and kind in CORRUPTIONS and severity else None
 
 
 def _means(samples: polars.LazyFrame, shares: polars.DataFrame, by: Sequence[str]) -> polars.DataFrame:

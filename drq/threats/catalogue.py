@@ -8,23 +8,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field
 from typing import Any, NamedTuple
 
-from drq.threats.adaptive import EndToEnd, Manipulation
-from drq.threats.attacks import APGD, PGD, APGDTargeted, LastPlace, PGDAttack, PGDNoise, RandomNoise, RaySAttack, SquareAttack
-from drq.threats.corruptions import DESCRIPTIONS, Corruption
-from drq.threats.noise import GaussianNoise
-from drq.threats.red_team import Chain, RedTeam
-from drq.threats.spatial import Rotation, RotationTranslation, Translation
-from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sampling, ScoreBased, Transfer
-from drq.threats.third_party import AutoAttack, Foolbox
+from drq.registry import CORRUPTIONS, THREATS
+from drq.threats.corruptions import Corruption
+from drq.threats.corruptions.constants import TABLE
 from drq.threats.threat import Threat, plain, settings
 
-FAMILIES: Mapping[str, tuple[type[Threat], ...]] = {
-    "attack on a model": (PGD, APGD, APGDTargeted, RandomNoise, SquareAttack, RaySAttack, LastPlace, AutoAttack, Foolbox),
-    "adaptive attack of the paper": (PGDNoise, PGDAttack, EndToEnd, Manipulation),
-    "attack on a defence": (Transfer, Envelope, Rivals, Sampling, FewerSteps, ScoreBased, DecisionBased, Chain, RedTeam),
-    "noise": (GaussianNoise,),
-    "spatial": (Rotation, Translation, RotationTranslation),
-}
+FAMILIES: Mapping[str, Mapping[str, type[Threat]]] = THREATS
 
 
 class Entry(NamedTuple):
@@ -57,9 +46,8 @@ def list() -> builtins.list[Entry]:
     >>> [entry.name for entry in list() if entry.family == "spatial"]
     ['Rotation', 'Translation', 'RotationTranslation']
     """
-    entries = [describe(kind, family) for family, kinds in FAMILIES.items() for kind in kinds]
-    defaults = describe(Corruption, "").settings
+    entries = [describe(kind, family) for family, kinds in FAMILIES.items() for kind in kinds.values()]
+    defaults = {name: value for name, value in describe(Corruption, "").settings.items() if name != "kind"}
     return entries + [
-        Entry(f'Corruption("{kind}")', "corruption", summary, {name: value for name, value in defaults.items() if name != "kind"})
-        for kind, summary in DESCRIPTIONS.items()
+        Entry(f'Corruption("{kind}")', "corruption", TABLE[kind].description, dict(defaults)) for kind in CORRUPTIONS
     ]

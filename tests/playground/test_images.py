@@ -10,16 +10,16 @@ import drq
 from drq.errors import InputError
 from drq.playground import cards, image_tab, pictures, shifts
 from drq.playground.answers import answered, preview
-from drq.playground.shifts import SHIFTS, shifted
+from drq.playground.shifts import choices, shifted
 from drq.playground.watching import Watch, Watched
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, each in SHIFTS.items() if each.attack is None and name not in ("nothing", "frost")]
+    "name", [name for name, each in choices().items() if each.attack is None and name not in ("nothing", "frost")]
 )
 def test_shifts_change_a_picture_within_its_bounds(name):
     picture = pictures.offered(pictures.DIGITS if name in ("rotation", "translation") else pictures.MADE)[0]
-    found = preview(picture, name, SHIFTS[name].start)
+    found = preview(picture, name, choices()[name].start)
     assert found.image.shape == picture.image.shape
     assert 0 <= found.image.min() <= found.image.max() <= 1
     assert not torch.equal(found.image, picture.image)
@@ -39,7 +39,7 @@ def test_strength_matters_and_has_limits():
         preview(picture, "rm -rf", 1.0)
 
 
-@pytest.mark.parametrize("name", [name for name, each in SHIFTS.items() if each.attack is not None])
+@pytest.mark.parametrize("name", [name for name, each in choices().items() if each.attack is not None])
 def test_attacks_lower_the_confidence_and_count_their_passes(name):
     picture, watch = pictures.offered(pictures.DIGITS)[0], Watch()
     model, card = pictures.classifier("digits"), pictures.card("digits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -13,27 +14,16 @@ from torch import Tensor, nn
 
 from drq.errors import require
 from drq.objectives import Model
+from drq.registry import CORRUPTIONS
 from drq.threats.corruptions import constants
-from drq.threats.corruptions.blur import defocus_blur, glass_blur, motion_blur, zoom_blur
 from drq.threats.corruptions.constants import KINDS, SEVERITIES, TABLE
-from drq.threats.corruptions.digital import elastic_transform, pixelate
 from drq.threats.corruptions.draws import Draws
-from drq.threats.corruptions.ice import check_photographs, digest, drawn, frost, photographed
-from drq.threats.corruptions.jpeg import jpeg_compression
-from drq.threats.corruptions.noise import gaussian_noise, impulse_noise, shot_noise
-from drq.threats.corruptions.weather import brightness, contrast, fog, snow
+from drq.threats.corruptions.ice import check_photographs, digest, drawn, photographed
 from drq.threats.threat import Shifted, Threat
 
 __all__ = ["DESCRIPTIONS", "KINDS", "Corruption"]
 
 DESCRIPTIONS = {kind: entry.description for kind, entry in TABLE.items()}
-FIXED: dict[str, Callable[..., Tensor]] = {
-    each.__name__: each for each in (defocus_blur, zoom_blur, brightness, contrast, pixelate, jpeg_compression)
-}
-RANDOM: dict[str, Callable[..., Tensor]] = {
-    each.__name__: each
-    for each in (gaussian_noise, shot_noise, impulse_noise, glass_blur, motion_blur, snow, frost, fog, elastic_transform)
-}
 PIECE = {"cpu": 2**18, "cuda": 2**24}  # values corrupted at once: what the caches of a processor, the memory of a GPU hold
 
 
@@ -59,8 +49,9 @@ class Corruption(Threat):
     bounds = (0.0, 1.0)  # not a setting: the constants are for images in this range
 
     def __post_init__(self) -> None:
-        near = get_close_matches(str(self.kind), KINDS, 1, 0.0)[0]
-        require(self.kind in KINDS, "kind", f"be one of {', '.join(KINDS)}", repr(self.kind), f"the nearest is {near!r}")
+        near = get_close_matches(str(self.kind), CORRUPTIONS, 1, 0.0)[0]
+        rule = f"be one of {', '.join(CORRUPTIONS)}"
+        require(self.kind in CORRUPTIONS, "kind", rule, repr(self.kind), f"the nearest is {near!r}")
         whole = isinstance(self.severity, int) and not isinstance(self.severity, bool) and self.severity in SEVERITIES
         require(whole, "severity", "be a whole number from 1 to 5", repr(self.severity), "1 is the mildest, 5 the strongest")
         whole = isinstance(self.seed, int) and not isinstance(self.seed, bool)
@@ -82,12 +73,13 @@ class Corruption(Threat):
 
     def _corrupted(self, x: Tensor, index: Tensor) -> Tensor:
         settings = constants.constants(self.kind, self.severity, min(x.shape[-2:]))
-        if self.kind in FIXED:
-            return FIXED[self.kind](x, **settings)
-        draws = Draws(self.seed, index, KINDS.index(self.kind), x)
+        change: Callable[..., Tensor] = CORRUPTIONS[self.kind]
+        if not is_random(self.kind):
+            return change(x, **settings)
+        draws = Draws(self.seed, index, [*CORRUPTIONS].index(self.kind), x)
         if self.kind == "frost":
-            return frost(x, draws, drawn() if self.photographs is None else photographed(Path(self.photographs)), **settings)
-        return RANDOM[self.kind](x, draws, **settings)
+            return change(x, draws, drawn() if self.photographs is None else photographed(Path(self.photographs)), **settings)
+        return change(x, draws, **settings)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -95,3 +87,8 @@ class Corruption(Threat):
         settings = super().record | {"photographs": None if self.photographs is None else digest(Path(self.photographs))}
         texture = "procedural" if self.photographs is None else "photographs"
         return settings | ({"texture": texture} if self.kind == "frost" else {})
+
+
+def is_random(kind: str) -> bool:
+    """Whether a corruption draws random numbers."""
+    return "draws" in inspect.signature(CORRUPTIONS[kind]).parameters

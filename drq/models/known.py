@@ -1,0 +1,24 @@
+"""What a model, or a source of models, is known for before it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import nn
+
+
+class Fitted(NamedTuple):
+    """A model that scikit-learn's data is fitted to at first use; its name stands in :data:`drq.registry.FITTED`."""
+
+    summary: str
+    load: Callable[..., nn.Module]
+
+
+class Source(NamedTuple):
+    """Models by names of their own, behind a name in :data:`drq.registry.SOURCES`."""
+
+    summary: str
+    load: Callable[..., nn.Module]  # takes what follows the name of the source, then options
+    example: str = ""  # of what follows; none where its models are listed one by one
+    ours: bool = False  # whether it needs nothing besides this package: neither a library nor, mostly, a download
