@@ -15,6 +15,7 @@ from drq.method.adapters import Behind
 from drq.models.classifier import Card
 from drq.models.libraries import load_python
 from drq.presets import PAPER_REACH
+from drq.system.code import PYTHON
 from drq.threats.threat import plain
 
 
@@ -124,5 +125,5 @@ class Custom(Defence):
     @property
     def record(self) -> dict[str, Any]:
         """Where it comes from, and its options."""
-        name = f"python:{self.make}" if isinstance(self.make, str) else plain(self.make)
+        name = f"{PYTHON}{self.make}" if isinstance(self.make, str) else plain(self.make)
         return {"defence": name} | {key: plain(value) for key, value in self.options.items()}

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -18,6 +19,9 @@ from drq.errors import InputError, nearest, one_line, require
 from drq.method.calibration import Calibrated
 from drq.presets import PAPER_REACH, named
 from drq.registry import AIMS, CORRUPTIONS, FRONTS, SEARCHES, SMOOTHINGS
+from drq.search.gradient import Smoothing
+from drq.search.loop import Search
+from drq.system.code import PYTHON, behind, thing
 from drq.threats.catalogue import FAMILIES
 from drq.threats.corruptions import KINDS, Corruption
 from drq.threats.paper_ensemble import ensemble
@@ -28,6 +32,7 @@ Made = TypeVar("Made")
 _KINDS_OF_THREATS: list[Any] = [*FAMILIES.values(), CORRUPTIONS]
 THREATS: Mapping[str, Any] = ChainMap(*reversed(_KINDS_OF_THREATS))  # whose names come from the last map to the first
 MAKERS: Mapping[str, Mapping[str, Any]] = {"threat": THREATS, "search": SEARCHES, "smooth": SMOOTHINGS, "front": FRONTS}
+KINDS_OF: Mapping[str, Any] = {"threat": Threat, "search": Search, "smooth": Smoothing, "front": Callable}
 ROLES = {"explore": "search", "quantify": "search", "smooth": "smooth", "attack": "threat", "members": "threat", "front": "front"}
 LEFT_OUT = {"model", "photographs", "frozen", "tell", "progress", "keep_points"}  # objects, paths, what no result depends on
 FRACTION = re.compile(r"\s*(\d+(\.\d*)?)\s*/\s*(\d+(\.\d*)?)\s*")
@@ -47,22 +52,55 @@ def made(role: str, given: Any, where: str, **defaults: Any) -> Any:
 
     Args:
         role: what it is for, under which the table has its name: "threat", "search", "smooth" or "front".
-        given: such as ``{search = "Random", samples = 20}``, or just ``"Random"``.
+        given: such as ``{search = "Random", samples = 20}``, or just ``"Random"``; ``"python:package.module:Name"`` is of the
+            caller's own code.
         where: in the spec, for errors.
         defaults: settings that hold unless others are given, where it has such settings.
     """
     if not isinstance(given, str | Mapping):
         return given
     table = {role: given} if isinstance(given, str) else dict(given)
-    makers = MAKERS[role]
     name = table.pop(role, None)
-    if not isinstance(name, str) or name not in makers:
-        remedy = nearest(str(name), makers, f"it is one of {', '.join(makers)}")
-        raise InputError(f"{where}.{role} must be the name of a {role}, got {name!r}: {remedy}")
-    maker = _corruption(name) if makers is THREATS and name in CORRUPTIONS else makers[name]
+    own = behind(name)
+    maker = _maker(role, name, where) if own is None else _own_maker(role, own, where)
     known = _known(maker)
     settings = {key: value for key, value in defaults.items() if key in known} | _settings(table, known, where)
-    return called(maker, settings, where)
+    found = called(maker, settings, where)
+    if own is not None:
+        _check_own(role, found, own, where)
+    return found
+
+
+def _maker(role: str, name: object, where: str) -> Callable[..., Any]:
+    """The class that has this name."""
+    makers = MAKERS[role]
+    if not isinstance(name, str) or name not in makers:
+        remedy = nearest(str(name), makers, f"it is one of {', '.join(makers)}, or {PYTHON}package.module:Name")
+        raise InputError(f"{where}.{role} must be the name of a {role}, got {name!r}: {remedy}")
+    if role == "threat" and name in CORRUPTIONS:
+        return _corruption(name)
+    maker: Callable[..., Any] = makers[name]
+    return maker
+
+
+def _own_maker(role: str, place: str, where: str) -> Callable[..., Any]:
+    """A class, or a function, of the caller's own code."""
+    found: Callable[..., Any] = called(thing, {"place": place}, where)
+    try:
+        inspect.signature(found)
+    except (TypeError, ValueError) as error:
+        got = f"{place}, a {type(found).__name__}"
+        raise InputError(f"{where}.{role} must name a class or function that makes a {role}, got {got}: name another") from error
+    return found
+
+
+def _check_own(role: str, found: object, place: str, where: str) -> None:
+    """What the caller's own code made must be what it is for, and be told from others in the record."""
+    kind = KINDS_OF[role]
+    what = f"a drq.{kind.__name__}" if kind is Search else f"a {kind.__name__}"
+    require(isinstance(found, kind), f"{where}.{role}", f"be {what}", f"{type(found).__name__} from {place}", "subclass it")
+    told = is_dataclass(found) or hasattr(found, "__name__")
+    require(told, f"{where}.{role}", "be a dataclass", f"{type(found).__name__} from {place}", "its fields are what is recorded")
 
 
 def _known(maker: Callable[..., Any]) -> list[str]:
@@ -158,8 +196,8 @@ def defence(name: str, given: Any, where: str) -> Defence:
         return Custom(given)
     table = _as_table("defence", given, where)
     kind = table.pop("defence", "drq" if name not in ("standard", "drq", *PEERS) and table else name)
-    if str(kind).startswith("python:"):
-        return Custom(str(kind).removeprefix("python:"), {key: number(value) for key, value in table.items()})
+    if (own := behind(kind)) is not None:
+        return Custom(own, {key: number(value) for key, value in table.items()})
     if kind == "standard":
         return called(Standard, _settings(table, _known(Standard), where), where)
     if kind == "drq":
@@ -170,8 +208,8 @@ def defence(name: str, given: Any, where: str) -> Defence:
         return called(Quantified, {"settings": settings, "reach": chosen.reach}, where)
     if kind in PEERS:
         return called(PEERS[kind], _settings(table, _known(PEERS[kind]), where), where)
-    names = ("standard", "drq", *PEERS, "python:")
-    remedy = nearest(str(kind), names, f"it is {', '.join(names[:-1])} or python:package.module:function")
+    names = ("standard", "drq", *PEERS, PYTHON)
+    remedy = nearest(str(kind), names, f"it is {', '.join(names[:-1])} or {PYTHON}package.module:function")
     raise InputError(f"{where}.defence must be the name of a defence, got {kind!r}: {remedy}")
 
 
@@ -200,7 +238,7 @@ def threat(name: str, given: Any, where: str, seed: int) -> dict[str, Threat | N
         settings = _settings({key: value for key, value in table.items() if key != "threat"}, _known(ensemble), where)
         found = called(ensemble, {"seed": seed} | settings, where)
         return {**found}
-    if not isinstance(kind, str) or kind not in THREATS:
+    if behind(kind) is None and (not isinstance(kind, str) or kind not in THREATS):
         remedy = nearest(str(kind), [*THREATS, "clean", "ensemble"], "drq threats lists them; clean leaves inputs as they are")
         raise InputError(f"{where}.threat must be the name of a threat, got {kind!r}: {remedy}")
     return {name: made("threat", table, where, seed=seed)}

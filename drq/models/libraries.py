@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from importlib import import_module
 from typing import Any
 
 from torch import nn
@@ -13,6 +12,7 @@ from drq.models.huggingface_models import load_huggingface
 from drq.models.known import Source
 from drq.models.timm_models import load_timm
 from drq.models.torchvision_models import load_torchvision
+from drq.system.code import thing
 
 __all__ = ["load_huggingface", "load_python", "load_timm", "load_torchvision"]
 
@@ -45,18 +45,7 @@ def load_python(target: str, /, **options: Any) -> nn.Module:
 
 
 def _factory(target: str) -> Any:
-    place, colon, attribute = target.partition(":")
-    fits = bool(colon) and all(part.isidentifier() for part in [*place.split("."), *attribute.split(".")])
-    require(fits, "name", "have the form python:package.module:factory", repr(target), "name the module, then the function")
-    try:
-        found: Any = import_module(place)
-    except ImportError as error:
-        remedy = "install it, or put its folder in PYTHONPATH"
-        raise InputError(f"{place} must be a module that can be imported, got '{one_line(error)}': {remedy}") from error
-    for part in attribute.split("."):
-        held = hasattr(found, part)
-        require(held, target, f"name something in {place}", f"no {attribute}", "check its spelling")
-        found = getattr(found, part)
+    found = thing(target)
     rule = "name a function or class that makes the model"
     made = callable(found) and not isinstance(found, nn.Module)
     require(made, target, rule, type(found).__name__, "write a function that returns it")
