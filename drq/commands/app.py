@@ -25,6 +25,7 @@ def examples(*lines: str) -> str:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead, and nothing else, to standard output.")]
+AllowCode = Annotated[bool, typer.Option("--allow-code", help="Run code that a file names (python:); read it first.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 

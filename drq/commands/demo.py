@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable
+from copy import deepcopy
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,12 +57,12 @@ def tour(images: int = 200, seed: int = 0) -> Spec:
     ['clean', 'noise', 'blur', 'rotation', 'translation', 'PGD', 'APGD', 'red team']
     """
     from drq.data.digits import TEST_IMAGES
-    from drq.evaluation.published import experiments
+    from drq.evaluation.sources import as_spec
     from drq.evaluation.spec import Spec
 
     rule = f"lie between 1 and {TEST_IMAGES}, the number of test images"
     require(1 <= images <= TEST_IMAGES, "images", rule, images, "200 take two minutes")
-    table = tomllib.loads(experiments()["digits"].read_text(encoding="utf-8"))
+    table = deepcopy(dict(as_spec("digits").source or {}))
     for threat in table["threats"].values():
         threat["limit"] = min(images, threat.get("limit", images))
     return Spec.of(table | {"name": "drq-demo", "limit": images, "seed": seed})

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from drq.commands.app import Quiet, app, examples, put, say
+from drq.commands.app import AllowCode, Quiet, app, examples, put, say
 from drq.commands.completion import DEVICES, offered
 from drq.errors import require
 
@@ -22,6 +22,7 @@ from drq.errors import require
         "drq evaluate mine.toml --engine ray",
         "drq evaluate mine.toml --address auto --workers 64",
         "drq evaluate runs/table4",
+        "drq evaluate theirs.toml --allow-code",
         "drq evaluate --list",
     )
 )
@@ -37,6 +38,7 @@ def evaluate(
         str | None, typer.Option(help="auto, cpu, cuda; by default that of the spec.", autocompletion=offered(DEVICES))
     ] = None,
     only: Annotated[str | None, typer.Option(metavar="NAME", help="Of a model, data, threat or victim; the rest waits.")] = None,
+    allow_code: AllowCode = False,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments of the paper.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print how far it is as JSON lines to standard output.")] = False,
     quiet: Quiet = False,
@@ -57,9 +59,10 @@ def evaluate(
     require(spec != "", "spec", "be given", "nothing", "drq evaluate --list names the experiments of the paper")
     try:
         with screens.watching(quiet, as_json, say) as tell, redirect_stdout(sys.stdout if as_json else sys.stderr):
-            run = evaluate(spec, out, engine=engine, address=address, workers=workers, device=device, only=only, tell=tell)
+            how = {"engine": engine, "address": address, "device": device, "only": only}
+            run = evaluate(spec, out, workers=workers, allow_code=allow_code, tell=tell, **how)
     except KeyboardInterrupt:
-        say(f"{home(spec, out)} keeps what was done: the same command goes on")
+        say(f"{home(spec, out, allow_code=allow_code)} keeps what was done: the same command goes on")
         raise
     if not as_json:
         if find_spec("polars") is not None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from drq.commands.app import app, examples
+from drq.commands.app import AllowCode, app, examples
 from drq.errors import require
 
 
@@ -25,6 +25,7 @@ def play(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Runs below it can be opened.")] = ".",
     host: Annotated[str, typer.Option(help="Where to listen; others than this machine reach 0.0.0.0.")] = "127.0.0.1",
     port: Annotated[int | None, typer.Option(metavar="N", help="By default one that is free.")] = None,
+    allow_code: AllowCode = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
     """Open a page in the browser: DRQ on points of a plane, on your images, and the samples of a run.
@@ -37,7 +38,7 @@ def play(
 
     if sys.stderr.isatty():
         typer.echo("Starting the playground ...", err=True)  # its libraries take some seconds to load
-    with served(Path(folder), host, port) as address:
+    with served(Path(folder), host, port, allow_code) as address:
         typer.echo(f"The playground is at {address} until Ctrl-C.")
         if browser:
             webbrowser.open(address)

@@ -66,6 +66,7 @@ def evaluate(
     workers: int | None = None,
     device: str | None = None,
     only: str | None = None,
+    allow_code: bool = False,
     tell: Tell = silent,
 ) -> Run:
     """Evaluate what a spec says and keep every answer in a run; the same call again goes on where it stopped.
@@ -81,6 +82,7 @@ def evaluate(
         only: the name of a model, of data, of a threat, or of a defence that is attacked itself, which is wanted now; or a
             pattern such as "cifar10-c/*". The rest is left for another call. Runs of parts in different directories become one
             when their files are put together.
+        allow_code: whether a file, or a run that goes on, may name code to run, as in ``python:package.module:function``.
         tell: told how far the work is.
 
     >>> import tempfile
@@ -89,8 +91,8 @@ def evaluate(
     ...     run.records.height
     5
     """
-    place = home(spec, out)
-    spec = as_spec(spec)
+    place = home(spec, out, allow_code=allow_code)
+    spec = as_spec(spec, allow_code=allow_code)
     plan, provision = tasks(spec), Provision.of(spec, device or spec.device)
     chosen(plan, only)  # before anything is loaded
     runner = chosen_engine(engine or spec.engine, address, workers)
@@ -129,13 +131,13 @@ def chosen(plan: list[Task], only: str | None) -> list[Task]:
     return found
 
 
-def home(spec: Specified, out: str | Path | None = None) -> Path:
+def home(spec: Specified, out: str | Path | None = None, *, allow_code: bool = False) -> Path:
     """The directory of the run: ``out``, else the run that was given in place of a spec, else runs/NAME."""
     if out is not None:
         return Path(out)
     if isinstance(spec, str | Path) and Path(spec).is_dir():
         return Path(spec)
-    return Path("runs") / as_spec(spec).name
+    return Path("runs") / as_spec(spec, allow_code=allow_code).name
 
 
 def surveyed(provision: Provision, plan: list[Task]) -> Survey:

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 from drq.drq import PRECISIONS
 from drq.errors import InputError, nearest, one_line, require
 from drq.evaluation import reading
+from drq.system.code import refuse_code
 from drq.threats.corruptions import Corruption
 from drq.threats.noise import GaussianNoise
 from drq.threats.threat import Threat
@@ -240,8 +241,13 @@ class Spec:
         return hashlib.sha256(json.dumps(self.contents, sort_keys=True).encode()).hexdigest()
 
     @classmethod
-    def read(cls, path: str | Path) -> Self:
-        """The spec in a TOML file, or in a JSON file of the same content."""
+    def read(cls, path: str | Path, *, allow_code: bool = False) -> Self:
+        """The spec in a TOML file, or in a JSON file of the same content.
+
+        Args:
+            path: of the file.
+            allow_code: whether it may name code to run, as in ``python:package.module:function``.
+        """
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8")
@@ -251,11 +257,12 @@ class Spec:
             remedy = "check its name; drq evaluate --list has those of the paper" if isinstance(error, OSError) else "correct it"
             raise InputError(f"spec must be a TOML file that can be read, got {str(path)!r} ({reason}): {remedy}") from error
         require(isinstance(table, dict), "spec", "be a table", f"{type(table).__name__} in {str(path)!r}", "see docs/evaluate.md")
+        refuse_code(table, path, allow_code)
         return cls.of({"name": path.stem} | table)
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
-        """The spec in a table."""
+        """The spec in a table that the caller vouches for: what it names may run code."""
         known = [each.name for each in fields(cls) if each.init]
         for key in table:
             remedy = nearest(str(key), known, f"it has {', '.join(known)}")

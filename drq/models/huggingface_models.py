@@ -23,6 +23,7 @@ WEIGHTS = (SAFE, SHARDED)  # one of them
 PREPROCESSING = ("preprocessor_config.json", "processor_config.json")  # one of them
 CONFIG = "config.json"
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by PIL's numbers
+CODE = {"code_revision", "allow_all_kernels", "use_kernels", "kernel_config"}  # what lets some in, beside trust_remote_code
 OF_THE_HUB = ("revision", "token", "cache_dir")
 SQUASHED = 384  # from this size on, ConvNeXt's preprocessing takes the whole picture and not its centre
 
@@ -37,6 +38,7 @@ def load_huggingface(name: str, /, *, download: bool = False, pretrained: bool =
         options: ``revision``, ``token`` and ``cache_dir`` say where to look; all others are passed to the model.
     """
     transformers, title = imported("transformers"), f"hf:{name}"
+    _check_no_code(title, options)
     place = {key: options.pop(key) for key in OF_THE_HUB if key in options}
     folder = _folder(name, title, download, pretrained, place)
     with building(title, options), _quiet(transformers):
@@ -46,6 +48,13 @@ def load_huggingface(name: str, /, *, download: bool = False, pretrained: bool =
     single = pretrained and (folder / SAFE).is_file()
     card = Card(title, summary, _class_names(config), view, sha256=digest(folder / SAFE) if single else None)
     return Classifier(FirstOutput(settled(model)), card, mean, std).eval()
+
+
+def _check_no_code(title: str, options: Mapping[str, Any]) -> None:
+    """Refuse what would have transformers fetch code, as modules of Python or as kernels."""
+    asked = sorted(CODE & options.keys())
+    asked += [name for name, value in options.items() if name.endswith("_implementation") and "/" in str(value)]
+    require(not asked, title, "run no code from the hub", ", ".join(asked), "leave it out")
 
 
 @contextmanager

@@ -11,11 +11,13 @@ from drq.decision import Decision
 from drq.defences.defence import Quantified
 from drq.errors import InputError
 from drq.evaluation.reading import defence
+from drq.models.classifier import Card
 from drq.models.trained import IN_THE_BOX, STORED
 from drq.planes.plane import Plane
 from drq.playground import markup
 from drq.playground.pictures import class_names, classifier
 from drq.report import plots
+from drq.system.code import RUNS, refuse_code
 
 FACTS = {
     "label": "true class",
@@ -42,16 +44,28 @@ def card(decision: Decision, names: Sequence[str], plane: Plane | None = None) -
     return markup.drawing(figure, f"Card of the decision of DRQ: {names[int(decision.label)]}")
 
 
-def names_of(model: str) -> tuple[str, ...] | None:
-    """What the classes of a model are called, where it is in the package: what a run says must not make others be loaded."""
-    return class_names(model) if model in {"digits", *(STORED.keys() & IN_THE_BOX)} else None
+def names_of(model: str, allow_code: bool = False) -> tuple[str, ...] | None:
+    """What the classes of a model are called, where it is in the package: what a run says must not make others be loaded.
 
-
-def decided(model: str, settings: Mapping[str, Any], image: Tensor) -> Decision | None:
-    """What DRQ with these settings says about an image; None for models outside of the package and for other defences."""
-    if names_of(model) is None or settings.get("defence") != "drq":
+    Where code is allowed, a model of somebody's own code is loaded for it, too.
+    """
+    if model in {"digits", *(STORED.keys() & IN_THE_BOX)}:
+        return class_names(model)
+    if not allow_code or RUNS.match(model) is None:
         return None
     try:
+        found = getattr(classifier(model), "card", None)
+    except InputError:  # the code is not here
+        return None
+    return found.classes if isinstance(found, Card) else None
+
+
+def decided(model: str, settings: Mapping[str, Any], image: Tensor, allow_code: bool = False) -> Decision | None:
+    """What DRQ with these settings says about an image; None for models outside of the package and for other defences."""
+    if names_of(model, allow_code) is None or settings.get("defence") != "drq":
+        return None
+    try:
+        refuse_code(settings, "run.json", allow_code)
         made = defence("drq", settings, "defence")
         assert isinstance(made, Quantified)
         return made.around(classifier(model)).decide(image[None])

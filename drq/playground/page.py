@@ -32,8 +32,8 @@ def gradio() -> Any:
     return imported("gradio", PURPOSE, REMEDY)
 
 
-def page(folder: Path) -> Any:
-    """The page; runs are looked for below ``folder``."""
+def page(folder: Path, allow_code: bool = False) -> Any:
+    """The page; runs are looked for below ``folder``, and may name code to run where that is allowed."""
     gr, desk = gradio(), Desk()
     with gr.Blocks(title="DRQ playground", analytics_enabled=False, delete_cache=(600, 600)) as made:
         gr.HTML(HEAD)
@@ -43,7 +43,7 @@ def page(folder: Path) -> Any:
             with gr.Tab("Images", id="images"):
                 image_tab.build(gr, desk)
             with gr.Tab("Run", id="run"):
-                run_tab.build(gr, folder, made)
+                run_tab.build(gr, folder, made, allow_code)
 
         def gone(request: Any) -> None:
             desk.stop(str(request.session_hash))
@@ -66,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 @contextmanager
-def served(folder: Path, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
+def served(folder: Path, host: str = "127.0.0.1", port: int | None = None, allow_code: bool = False) -> Iterator[str]:
     """The address of the page, which is served meanwhile; without a port one that is free is taken."""
     require(folder.is_dir(), "folder", "be a folder", repr(str(folder)), "runs are looked for below it; . is this one")
     gr = gradio()
@@ -77,7 +77,7 @@ def served(folder: Path, host: str = "127.0.0.1", port: int | None = None) -> It
     logging.getLogger("drq").setLevel(logging.ERROR)  # the cost of a call is shown on the page
     # Two searches run at once, and threads that wait for a core cost more than they help.
     with nothing_fetched(), threads(max(1, (os.cpu_count() or 1) // 2)):
-        made = page(folder)
+        made = page(folder, allow_code)
         try:
             _, address, _ = made.launch(server_name=host, server_port=port, prevent_thread_lock=True, **quiet, **look, **limits)
         except OSError as error:

@@ -10,6 +10,7 @@ from drq.playground import markup
 from drq.playground.cards import card, decided, names_of, record
 from drq.playground.runs import FILTERS, Opened, listed, opened
 from drq.report import plots, tables
+from drq.system.code import refuse_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,10 +55,10 @@ def group_names(found: Opened) -> list[str]:
     return names
 
 
-def sample_names(found: Opened, group: int, which: str) -> list[tuple[str, int]]:
+def sample_names(found: Opened, group: int, which: str, allow_code: bool = False) -> list[tuple[str, int]]:
     """The samples of a group, in words, and their positions; the first :data:`MOST` of them."""
     rows = found.samples(found.groups[group], which).head(MOST)
-    names = names_of(found.groups[group][0])
+    names = names_of(found.groups[group][0], allow_code)
     return [(_in_words(row, names), int(row["index"])) for row in rows.iter_rows(named=True)]
 
 
@@ -66,20 +67,28 @@ def _in_words(row: dict[str, Any], names: Sequence[str] | None) -> str:
     return f"{row['index']}, which shows {said[0]}: model {said[1]}, defended {said[2]}"
 
 
-def sample(found: Opened, group: int, index: int) -> str:
-    """One sample: its card, where the run kept its image and the model is here, and its record."""
+def sample(found: Opened, group: int, index: int, allow_code: bool = False) -> str:
+    """One sample: its card, where the run kept its image and the model is here, and its record.
+
+    Where a card needs code that the run names, and that is not allowed, its place says so.
+    """
     pl_rows = [row for row in found.samples(found.groups[group]).iter_rows(named=True) if row["index"] == index]
     if not pl_rows:
         raise InputError(f"sample must be one of the list, got {index}: choose another")
-    row, names = pl_rows[0], names_of(pl_rows[0]["model"])
+    row, names = pl_rows[0], names_of(pl_rows[0]["model"], allow_code)
     image = found.image(row)
     settings = found.run.about["spec"].get("defences", {}).get(row["defence"], {})
-    decision = None if image is None else decided(row["model"], settings, image)
+    if image is not None and settings.get("defence") == "drq":
+        try:
+            refuse_code({"model": row["model"], "defence": settings}, found.run.path / "run.json", allow_code)
+        except InputError as error:
+            return markup.refused(str(error)) + record(row, names, image)
+    decision = None if image is None else decided(row["model"], settings, image, allow_code)
     drawn = "" if decision is None or names is None else card(decision, names)
     return drawn + record(row, names, None if drawn else image)  # the card has the image
 
 
-def build(gr: Any, folder: Path, page: Any) -> None:
+def build(gr: Any, folder: Path, page: Any, allow_code: bool = False) -> None:
     """Arrange the tab; ``gr`` is Gradio, ``page`` what is loaded when somebody comes."""
     with gr.Row():
         with gr.Column(scale=2, min_width=280):
@@ -96,7 +105,7 @@ def build(gr: Any, folder: Path, page: Any) -> None:
         return gr.update(choices=listed(folder))
 
     def chosen(found: Opened, group: int, which: str) -> Any:
-        named = sample_names(found, group, which)
+        named = sample_names(found, group, which, allow_code)
         label = f"{len(named)} samples" + (" or more" if len(named) == MOST else "")
         return gr.update(choices=named, value=None, label=label)
 
@@ -120,7 +129,7 @@ def build(gr: Any, folder: Path, page: Any) -> None:
         if index is None:
             return gr.skip(), ""
         try:
-            return gr.skip(), sample(opened(folder, name or ""), group or 0, int(index))
+            return gr.skip(), sample(opened(folder, name or ""), group or 0, int(index), allow_code)
         except InputError as error:
             return markup.refused(str(error)), ""
 

@@ -1,13 +1,18 @@
-"""Names that run code: ``python:package.module:name`` leads to whatever that module has."""
+"""Names that run code: ``python:package.module:name`` leads to whatever that module has. In files they need leave."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from drq.errors import InputError, one_line, require
 
 PYTHON = "python:"
+RUNS = re.compile(rf"(\w+:)*{PYTHON}")  # also behind names that go before others, as in denoised:python:package.module:function
+SHOWN = 120  # characters of a name, and of where it stands, at most
 
 
 def behind(name: object) -> str | None:
@@ -38,3 +43,39 @@ def thing(place: str) -> Any:
         require(hasattr(found, part), place, f"name something in {module}", f"no {name}", "check its spelling")
         found = getattr(found, part)
     return found
+
+
+def refuse_code(contents: object, file: str | Path, allow_code: bool) -> None:
+    """Refuse what a file says where that names code to run, at any depth, unless somebody who trusts it allowed that.
+
+    >>> refuse_code({"models": ["digits"]}, "mine.toml", allow_code=False)
+    >>> refuse_code({"models": ["python:os:system?command=ls"]}, "theirs.toml", allow_code=False)
+    Traceback (most recent call last):
+    drq.errors.InputError: theirs.toml must not run code unasked, got models[0] = 'python:os:system?command=ls': read what it \
+    would run, then pass --allow-code (allow_code=True in Python)
+    """
+    if allow_code:
+        return
+    for where, name in _texts(contents):
+        got = f"{_short(where)} = {_short(name)!r}"
+        remedy = "read what it would run, then pass --allow-code (allow_code=True in Python)"
+        require(RUNS.match(name) is None, str(file), "not run code unasked", got, remedy)
+
+
+def _texts(contents: object) -> Iterator[tuple[str, str]]:
+    """Every text in what a file says, keys as well, and where it stands; without recursion, which a deep file would exhaust."""
+    waiting = [("", contents)]
+    while waiting:
+        where, value = waiting.pop()
+        if isinstance(value, str):
+            yield where, value
+        elif isinstance(value, Mapping):
+            inside = [(f"{where}.{key}" if where else str(key), each) for key, each in value.items()]
+            yield from ((f"a key in {where}" if where else "a key", key) for key in value if isinstance(key, str))
+            waiting += reversed(inside)
+        elif isinstance(value, list | tuple):
+            waiting += [(f"{where}[{number}]", each) for number, each in reversed([*enumerate(value)])]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -3,7 +3,7 @@
 import textwrap
 
 import pytest
-from refusals import refused
+from testbed.refusals import refused
 
 import drq
 from drq.evaluation import reading

@@ -64,7 +64,7 @@ defence = "python:torch.nn:Sequential"
 @pytest.fixture
 def every(tmp_path: Path) -> Spec:
     (tmp_path / "my spec.toml").write_text(EVERY)
-    return Spec.read(tmp_path / "my spec.toml")
+    return Spec.read(tmp_path / "my spec.toml", allow_code=True)
 
 
 def test_a_file_means_what_python_says(every: Spec) -> None:
