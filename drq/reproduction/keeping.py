@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from drq.errors import InputError, require
-from drq.evaluation.records import COLUMNS, DETAILS, READABLE, SCHEMA_VERSION, columns, require_polars
+from drq.evaluation.records import COLUMNS, DETAILS, READABLE, SCHEMA_VERSION, columns, completed, require_polars
 from drq.evaluation.run import Run
 from drq.system.files import digest, in_one_piece
 
@@ -111,7 +111,7 @@ def condensed(records: polars.DataFrame) -> polars.DataFrame:
     names, exact = _short(), (*SETTINGS, "passes", "threat_passes")
     numbers = [each for each in names if COLUMNS[each].kind == "number" and each not in exact]
     whole = [each for each in names if COLUMNS[each].kind == "whole"]
-    frame = records.select(names).with_columns(pl.col(whole).cast(pl.Int32))
+    frame = completed(records, names).with_columns(pl.col(whole).cast(pl.Int32))
     frame = frame.with_columns(pl.col(each).round().cast(pl.Int32) for each in ("passes", "threat_passes"))
     return frame.with_columns(_rounded(frame[each]).alias(each) for each in numbers)
 
