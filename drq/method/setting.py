@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from drq.errors import InputError, require
-from drq.norms import Ball, Bounds, Norm, Space, check_features
+from drq.norms import Ball, Bounds, Linf, Norm, Space, check_features
 from drq.objectives import Model
 from drq.search.loop import Going, Problems, solve
 
@@ -143,7 +143,7 @@ def checked(x: Tensor, bounds: Bounds | None, frozen: Tensor | None) -> Tensor:
     finite = bool(x.isfinite().all())
     require(finite, "x", "be finite", "NaN or infinity", "clean the input before it is classified")
     check_features(x, bounds, frozen)
-    inside = Ball(x, 0.0, "linf", bounds).clip(x)
+    inside = Ball(x, 0.0, Linf(), bounds).clip(x)
     outside = (x - inside).abs()
     if x.numel() and outside.max() > TOLERANCE:
         row, *feature = (int(each) for each in torch.unravel_index(outside.argmax(), x.shape))
