@@ -5,7 +5,7 @@ READY := .venv/.ready
 # Small models gain nothing from threads, and two test processes fill two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -o faulthandler_timeout=600
 
-.PHONY: help setup demo test test-slow check-records lint format theory map tables ledger benchmarks screenshots docs test-zoo
+.PHONY: help setup demo test test-slow check-records lint format theory map pages benchmarks screenshots docs test-zoo
 
 help:
 	@echo "make demo       train a small classifier and see DRQ at work (two minutes, and a report)"
@@ -17,8 +17,7 @@ help:
 	@echo "make format     let ruff rewrite the files"
 	@echo "make docs       build the documentation into site/ (python -m http.server -d site shows it)"
 	@echo "make map        write the map of the code in CONTRIBUTING.md from the docstrings"
-	@echo "make tables     write the tables in docs/ from the records in results/"
-	@echo "make ledger     write docs/ledger.md, the paper beside our numbers, from the records in results/paper"
+	@echo "make pages      write what README and docs show of the records in results/: tables, the ledger, peers, presets"
 	@echo "make benchmarks measure attacks, red team, spatial shifts and speed anew (a GPU; DRQ_TEST_ASSETS=<folder>)"
 	@echo "make screenshots  take the pictures in docs/playground.md anew (a Chromium; half a minute)"
 	@echo "make theory     measure how far the search departs from the propositions, for docs/theory.md"
@@ -65,28 +64,25 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 theory: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/propositions.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.benchmarks.propositions
 
 map: $(READY)
 	$(BIN)/python tools/map.py
 
-tables: $(READY)
-	$(BIN)/python benchmarks/tables.py
-
-ledger: $(READY)
-	$(BIN)/drq reproduce --ledger docs/ledger.md
+pages: $(READY)
+	$(BIN)/python -m tools.pages
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 screenshots: $(READY)
-	$(BIN)/python docs/screenshots.py
+	$(BIN)/python -m tools.screenshots
 
 benchmarks: $(READY)
-	$(BIN)/python benchmarks/attacks.py
-	$(BIN)/python benchmarks/spatial.py --images 1000
-	$(BIN)/python benchmarks/near_ties.py
-	$(BIN)/python benchmarks/gpu_time.py
-	$(BIN)/python benchmarks/step_rules.py
-	$(BIN)/python benchmarks/plane_time.py
+	$(BIN)/python -m tools.benchmarks.attacks
+	$(BIN)/python -m tools.benchmarks.spatial --images 1000
+	$(BIN)/python -m tools.benchmarks.near_ties
+	$(BIN)/python -m tools.benchmarks.gpu_time
+	$(BIN)/python -m tools.benchmarks.step_rules
+	$(BIN)/python -m tools.benchmarks.plane_time

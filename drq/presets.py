@@ -55,7 +55,7 @@ _ONE_STEP = {"explore": Gradient(steps=1), "quantify": Gradient(steps=1)}
 PAPER = Preset("the method as published, 20 steps of exploration and of quantification", "table1")
 FAST = Preset("one step of each, a tenth of the passes where a radius is given; not for attacks", "improve", _ONE_STEP)
 GUARDED = Preset(
-    "attacks: DRQ explores no further than the training reached; a gain survives on digits, none on CIFAR-10",
+    "attacks: explores only as far as the training reached, half as far as the paper",
     "improve-attacked",
     reach=1.0,
 )

@@ -2,7 +2,6 @@
 
 import math
 
-import propositions
 import pytest
 import torch
 from hypothesis import given
@@ -12,6 +11,7 @@ from testbed.neighbourhoods import NORMS, ROUNDING, bowl, many_examples
 from drq import theory
 from drq.norms import as_norm
 from drq.system.threads import threads
+from tools.benchmarks import propositions
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,7 +11,10 @@ APART = {
     "records": "what pins findings, which make check-records runs",
     "testbed": "what tests share",
     "zoo": "real libraries, which have an environment of their own",
-    **dict.fromkeys(("benchmarks", "training", "examples", "docs"), "folders of the repository beside the package"),
+    **dict.fromkeys(
+        ("tools", "tools/benchmarks", "tools/pages", "training", "examples", "docs"),
+        "folders of the repository beside the package",
+    ),
 }
 FILES = sorted(TESTS.rglob("*.py"))
 LONGEST = 350

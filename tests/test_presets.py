@@ -9,7 +9,7 @@ from drq.commands.cli import main
 from drq.defences import Standard
 from drq.evaluation import reading
 from drq.models.classifier import Card
-from drq.reproduction.catalogue import wanted
+from drq.reproduction.experiments import wanted
 from drq.serving.predict import Predictor
 
 

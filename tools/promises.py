@@ -1,13 +1,21 @@
-"""What is promised of DRQ's speed, and whether a record keeps it."""
+"""What docs/speed.md promises of DRQ's speed, and whether records of ``drq bench`` keep it: ``python -m tools.promises FILE...``.
+
+Ends with status 1 where a promise is broken.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from drq.bench.attacks import OURS
 from drq.bench.contestants import NAIVE
+from drq.bench.run import read
 from drq.bench.subject import THREATS
+from drq.errors import InputError
 
 Record = Mapping[str, Any]
 EXACT, RACE = "compiled float16 exact", "compiled float16 race"
@@ -96,3 +104,20 @@ def _value(rows: list[Record], name: str) -> float | None:
 def _share(record: Record, prune: str) -> float | None:
     rows = [each for each in _rows(record, "classes", classes=100) if each["contestant"].endswith(prune)]
     return _value(rows, "share_of_naive")
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Print a line for every promise that is broken, and how many are kept; return the exit status."""
+    parser = argparse.ArgumentParser("python -m tools.promises", description=__doc__)
+    parser.add_argument("records", nargs="+", type=Path, metavar="FILE", help="a record that drq bench wrote")
+    try:
+        measured = [each for path in parser.parse_args(given).records for each in promises(read(path)) if each.value is not None]
+    except InputError as error:
+        parser.error(str(error))
+    broken = [each for each in measured if not each.kept]
+    print(*(each.line for each in broken), f"{len(measured) - len(broken)} of {len(measured)} promises kept", sep="\n")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """A picture of the top of a report, for the docs: light and dark, side by side.
 
-``python benchmarks/screenshot.py drq-demo/report.html``; needs playwright and a Chromium.
+``python -m tools.report_picture drq-demo/report.html``; needs playwright and a Chromium.
 """
 
 import argparse
@@ -11,7 +11,9 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-PICTURE = Path(__file__).parent.parent / "docs" / "report.png"
+from tools import ROOT
+
+PICTURE = ROOT / "docs" / "report.png"
 WIDTH, HEIGHT = 1000, 960
 
 

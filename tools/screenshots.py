@@ -14,8 +14,9 @@ from playwright.sync_api import Page, sync_playwright
 import drq
 from drq.playground.page import served
 from drq.report import plots
+from tools import ROOT
 
-FOLDER = Path(__file__).parent / "images"
+FOLDER = ROOT / "docs" / "images"
 WIDTH, PHONE = 1280, 375
 SPEC = {
     "name": "digits",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from drq.bench import promises, summary
+from drq.bench import summary
 from drq.bench.run import measure, read
 from drq.bench.settings import PARTS, Settings
 from drq.errors import InputError
@@ -29,7 +29,6 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("drq-bench.json"), metavar="FILE", help="of the record")
     parser.add_argument("--add", action="store_true", help="keep other parts that FILE has")
     parser.add_argument("--read", type=Path, metavar="FILE", help="show this record and measure nothing")
-    parser.add_argument("--check", action="store_true", help="end with status 1 where a promise is broken")
     parser.add_argument("--json", action="store_true", help="print the record")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser
@@ -41,9 +40,9 @@ def say(line: str) -> None:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Measure, show and check; return the exit status."""
+    """Measure and show; return the exit status."""
     asked = vars(arguments().parse_args(given))
-    out, add, stored, check, as_json, quiet = (asked.pop(name) for name in ("out", "add", "read", "check", "json", "quiet"))
+    out, add, stored, as_json, quiet = (asked.pop(name) for name in ("out", "add", "read", "json", "quiet"))
     asked["parts"] = asked["parts"] and asked["parts"].split(",")
     try:
         if stored is not None:
@@ -57,10 +56,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print(json.dumps(record, indent=1))
     else:
         print(summary.machine(record), *(table.plain() for table in summary.tables(record)), sep="\n\n")
-    broken = [each.line for each in promises.promises(record) if each.value is not None and not each.kept] if check else []
-    for line in broken:
-        say(line)
-    return 1 if broken else 0
+    return 0
 
 
 if __name__ == "__main__":

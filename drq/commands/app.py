@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from drq.errors import require
+
 MISTAKE, INTERRUPTED = 2, 130  # exit status
 
 app = typer.Typer(
@@ -27,6 +29,12 @@ def examples(*lines: str) -> str:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead, and nothing else, to standard output.")]
 AllowCode = Annotated[bool, typer.Option("--allow-code", help="Run code that a file names (python:); read it first.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+
+def in_a_clone(option: str, given: object, tool: str) -> None:
+    """Refuse an option that left the command line with 0.2, in a line that names the tool which does the same."""
+    remedy = f"in a clone of the project, {tool} does it"
+    require(not given, option, "be left out since 0.2", given if isinstance(given, str) else "it", remedy)
 
 
 def say(message: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drq.commands.app import AsJson, Quiet, app, examples, put, say
+from drq.commands.app import AsJson, Quiet, app, examples, in_a_clone, put, say
 from drq.commands.completion import DEVICES, offered
 from drq.errors import MissingError, require
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         "drq reproduce table3 --limit 20",
         "drq reproduce table4 table7 --device cuda --keep results/paper",
         "drq reproduce all",
-        "drq reproduce --ledger docs/ledger.md",
     )
 )
 def reproduce(
@@ -38,8 +37,8 @@ def reproduce(
     limit: Annotated[int | None, typer.Option(metavar="N", help="Of samples: a first look.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda.", autocompletion=offered(DEVICES))] = None,
     keep: Annotated[str | None, typer.Option(metavar="DIR", help="Keep short records here, for the ledger.")] = None,
-    ledger: Annotated[str | None, typer.Option(metavar="FILE", help="Write the ledger from kept records; run nothing.")] = None,
-    records: Annotated[str, typer.Option(metavar="DIR", help="Where kept records lie.")] = "results/paper",
+    ledger: Annotated[str | None, typer.Option(hidden=True)] = None,
+    records: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -48,19 +47,14 @@ def reproduce(
     The same command again goes on where it stopped. Models and data that are not here are named and left out.
     """
     from drq.commands import screens, terminal
-    from drq.reproduction import keeping
-    from drq.reproduction import ledger as writing
-    from drq.reproduction.catalogue import entries, repeat, wanted
+    from drq.reproduction import keeping, results
     from drq.reproduction.cells import beside
+    from drq.reproduction.experiments import entries, repeat, wanted
 
+    for option, given in (("--ledger", ledger), ("--records", records)):
+        in_a_clone(option, given, "make pages")
     if listed:
         put({each.name: each.title for each in entries().values()}, as_json, terminal.facts)
-        return
-    if ledger is not None:
-        remedy = "drq reproduce NAME --keep DIR makes it"
-        require(Path(records).is_dir(), "records", "be a folder of kept records", repr(records), remedy)
-        require(not Path(ledger).is_dir(), "ledger", "be a file", repr(ledger), "as docs/ledger.md")
-        typer.echo("\n".join(map(str, writing.write(Path(records), Path(ledger)))))
         return
     require(keep is None or limit is None, "keep", "come without --limit", f"limit {limit}", "the ledger has whole experiments")
     require(keep is None or not Path(keep).is_file(), "keep", "be a folder", repr(keep), "as results/paper")
@@ -77,12 +71,12 @@ def reproduce(
         found[name] = keeping.shortened(run) if keep is None else keeping.keep(run, Path(keep))
         picture = drawn(found[name], run.path, keep)
         if not as_json:
-            typer.echo("\n\n".join(each for each in (writing.shown(found[name]), picture) if each))
+            typer.echo("\n\n".join(each for each in (results.shown(found[name]), picture) if each))
     if as_json:
         cells = {name: beside(name, each.rows).to_dicts() for name, each in found.items()}
-        claims = {name: each and each._asdict() for name, each in writing.findings(found).items()}
+        claims = {name: each and each._asdict() for name, each in results.findings(found).items()}
         typer.echo(json.dumps({"cells": cells, "claims": claims}, indent=2))
-    elif text := writing.claimed(found):
+    elif text := results.claimed(found):
         typer.echo(text)
 
 

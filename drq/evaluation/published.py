@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,14 +72,6 @@ def notes() -> dict[str, str]:
     'Both plots carry the same numbers, though one varies exploration and the other quantification.'
     """
     return dict(_paper()["notes"])
-
-
-def reasons(experiment: str, place: Mapping[str, Any]) -> str | None:
-    """Why a gain came out with another sign than in the paper, as far as it is known; ``place`` has the names of the cell."""
-    for each in _paper().get("reasons", ()):
-        if each["experiment"] == experiment and all(place[key] == each[key] for key in KEYS[1:] if key in each):
-            return str(each["why"])
-    return None
 
 
 def _cells() -> Iterator[dict[str, Any]]:

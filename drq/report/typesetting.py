@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drq.errors import require
@@ -80,6 +80,18 @@ def markdown(table: polars.DataFrame) -> str:
     head, *rows = ([_markdown(text) for text in row] for row in _texts(shown))
     rule = ["---:" if kind.is_numeric() else "---" for kind in shown.dtypes]
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
+
+
+def text_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """Cells that are text already, as a table in Markdown.
+
+    >>> print(text_table(("who", "what"), [("DRQ", 1)]))
+    | who | what |
+    | --- | --- |
+    | DRQ | 1 |
+    """
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join(f"| {' | '.join(' '.join(str(each).split()).replace('|', '/') for each in line)} |" for line in lines)
 
 
 def latex(table: polars.DataFrame) -> str:

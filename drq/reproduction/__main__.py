@@ -9,7 +9,7 @@ from pathlib import Path
 
 from drq.errors import InputError
 from drq.evaluation.loop import Event
-from drq.reproduction.catalogue import entries, repeat, wanted
+from drq.reproduction.experiments import entries, repeat, wanted
 from drq.system.progress import Bar
 
 

@@ -65,7 +65,7 @@ def changed(records: polars.DataFrame, place: Mapping[str, Any]) -> str:
     label, answer, base = pl.col("label"), pl.col("prediction"), pl.col("base_prediction")
     counts = ((answer != base), (answer == label) & (base != label), (answer != label) & (base == label))
     changed, right, wrong = (f"{rows.select(each.sum()).item():,}" for each in counts)
-    return f"{changed} of {len(rows):,} answers change, {right} for the better, {wrong} for the worse; "
+    return f"{changed} of {len(rows):,} answers change, {right} for the better, {wrong} for the worse"
 
 
 def cosines(experiment: str, records: polars.DataFrame | None) -> polars.DataFrame:

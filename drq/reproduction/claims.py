@@ -22,7 +22,6 @@ class Claim:
     says: str
     experiments: tuple[str, ...]  # specs whose records it needs
     measure: str  # its function in measures.py
-    why: str = ""  # it came out otherwise here, as far as that is known
 
 
 def claims() -> dict[str, Claim]:

@@ -238,6 +238,6 @@ class RotationTranslation(Spatial):
 
 # The paper says "random rotations" and "random translations" and no more, and its baselines are far below what one draw gives on
 # similar models. These are the readings that came closest to each column of its spatial table, chosen after the fact among those
-# that benchmarks/spatial.py measures: a finding about numbers, not about what the authors did. docs/threats.md has the table.
+# that docs/threats.md lists: a finding about numbers, not about what the authors did.
 PAPER_ROTATION = RotationTranslation(worst_of=15)
 PAPER_TRANSLATION = Translation(grid=2, padding="border")  # the worst of the four corners

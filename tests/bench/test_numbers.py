@@ -8,8 +8,8 @@ from torch import nn
 from drq.bench import numbers
 from drq.bench.agreement import largest_gap
 from drq.bench.contestants import NAIVE, REFERENCE, contestants, quickest
-from drq.bench.promises import EXACT, RACE
 from drq.errors import InputError
+from tools.promises import EXACT, RACE
 
 
 class TestNumbers:

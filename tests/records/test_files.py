@@ -9,12 +9,13 @@ import pytest
 from testbed.repository import ROOT
 
 from drq.bench.run import read
-from drq.reproduction import catalogue, improvements, pictures
+from drq.reproduction import experiments, pictures
 from drq.reproduction.keeping import kept
+from tools.pages import presets
 
 RESULTS, PAPER = ROOT / "results", ROOT / "results" / "paper"
 ON_DIGITS = {"digits"}  # runs in seconds on every machine, so nothing is kept of it
-EXPERIMENTS = sorted({*catalogue.wanted(["all"])} - ON_DIGITS)
+EXPERIMENTS = sorted({*experiments.wanted(["all"])} - ON_DIGITS)
 MEASURED = [  # by benchmarks
     *("accuracy", "attacks", "card-cifar10-small", "gpu-time", "near-ties"),
     *("plane-time", "scale", "spatial", "step-rules"),
@@ -25,7 +26,7 @@ PICTURES = ["figure1"]  # of points that are made up, so there are no records th
 
 def test_no_file_is_unknown_and_none_is_missing():
     known = [PAPER / f"{name}.{suffix}" for name in EXPERIMENTS for suffix in ("parquet", "json")]
-    known += [PAPER / f"{name}.svg" for name in PICTURES] + [PAPER / improvements.TRIED]
+    known += [PAPER / f"{name}.svg" for name in PICTURES] + [PAPER / presets.TRIED]
     known += [RESULTS / f"{name}.json" for name in (*MEASURED, *BENCHES)]
     assert sorted(path for path in RESULTS.rglob("*") if path.is_file()) == sorted(known)
 
@@ -54,8 +55,8 @@ def test_a_record_of_drq_bench_has_parts(name):
 
 
 def test_what_was_tried_is_told_by_ideas():
-    tried = json.loads((PAPER / improvements.TRIED).read_text(encoding="utf-8"))
-    assert "What was tried" in improvements.page(PAPER)
+    tried = json.loads((PAPER / presets.TRIED).read_text(encoding="utf-8"))
+    assert "What was tried" in presets.page(PAPER)
     assert max(Counter(rule["idea"] for rule in tried["rules"]).values()) > 1
 
 

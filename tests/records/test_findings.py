@@ -8,8 +8,9 @@ from testbed.repository import ROOT
 
 import drq
 from drq.evaluation.sources import as_spec
-from drq.reproduction import held_out, peers
-from drq.reproduction.catalogue import BEYOND
+from drq.reproduction import gains as gained
+from drq.reproduction import overview
+from drq.reproduction.experiments import BEYOND
 from drq.reproduction.keeping import kept
 
 
@@ -28,7 +29,7 @@ def test_our_auto_pgd_is_as_strong_as_the_reference() -> None:
 
 def attacked() -> polars.DataFrame:
     """What the red team did."""
-    found = peers.together(kept(ROOT / "results" / "paper", name) for name in peers.RED_TEAM)
+    found = overview.together(kept(ROOT / "results" / "paper", name) for name in overview.RED_TEAM)
     assert found is not None
     return found
 
@@ -37,7 +38,7 @@ def attacked() -> polars.DataFrame:
 def test_the_red_team_takes_gains_away(defence: str, most: float) -> None:
     """Those of the first two are known to be apparent only; asked again in other batches, so that luck does not count."""
     place = {"model": "cifar10-linf", "defence": defence}
-    row = peers.adaptive(attacked()).filter(**place, threat="red team").row(0, named=True)
+    row = overview.adaptive(attacked()).filter(**place, threat="red team").row(0, named=True)
     assert row["images"] == 1000
     assert row["accuracy"] <= row["reference_accuracy"] + most
     assert not row["survives"]
@@ -55,14 +56,14 @@ def test_records_are_of_the_specs_that_lie_beside_them(name: str) -> None:
 def test_no_gain_survives_the_red_team() -> None:
     """On CIFAR-10: README and limits say so."""
     pictures, team = polars.col("data") == "cifar10", polars.col("threat").str.starts_with("red team")
-    found = peers.adaptive(attacked().filter(pictures, team))
+    found = overview.adaptive(attacked().filter(pictures, team))
     assert {*found["model"]} == {f"cifar10-{each}" for each in ("linf", "small", "l2", "augment", "tiny")}
     assert not found["survives"].any()
 
 
 def test_presets_withstand_on_digits_what_is_said_of_them() -> None:
     """Limits say so: with half the radius of the paper a gain survives, with that itself or one step of each search none."""
-    rows = peers.adaptive(kept(ROOT / "results" / "paper", "improve-digits").rows)
+    rows = overview.adaptive(kept(ROOT / "results" / "paper", "improve-digits").rows)
     assert rows.filter(defence="DRQ guarded").select("model", "survives").rows() == [
         ("digits", True),
         ("digits?seed=1", True),
@@ -75,19 +76,19 @@ def test_presets_withstand_on_digits_what_is_said_of_them() -> None:
 def test_restored_pictures_gain_what_is_said_of_them() -> None:
     """README, limits and presets say so: more than the paper's DRQ with adversarial training, nothing without it."""
     rows, more = (
-        peers.together(kept(ROOT / "results" / "paper", name) for name in names)
+        overview.together(kept(ROOT / "results" / "paper", name) for name in names)
         for names in (("improve", "improve-augment"), ("improve-front",))
     )
     for name in ("restored", "DRQ shift"):
-        gains = {each.model: each.gain for each in held_out.answered(rows) if each.defence == name}
+        gains = {each.model: each.gain for each in gained.answered(rows) if each.defence == name}
         del gains["cifar10-augment"]
         assert {*gains} == {f"cifar10-{each}" for each in ("linf", "l2", "tiny", "tiny-seed1")}
         assert min(each.middle for each in gains.values()) > 5
-        assert "counts as better" in held_out.verdict(name, gains)
-        (other,) = [each.gain for each in held_out.answered(more, "standard") if each.defence == name]
+        assert "counts as better" in gained.verdict(name, gains)
+        (other,) = [each.gain for each in gained.answered(more, "standard") if each.defence == name]
         assert other.low < 0 < other.high
         assert other.high < 2
-    assert "nowhere beyond chance" in next(held_out.over_front(rows))
+    assert "nowhere beyond chance" in next(gained.over_front(rows))
     shift = rows.filter(defence="DRQ shift")
     assert shift["passes"].mean() < 10
     assert rows["index"].min() == 6000
@@ -95,7 +96,7 @@ def test_restored_pictures_gain_what_is_said_of_them() -> None:
 
 def test_no_preset_withstands_more_on_pictures() -> None:
     """Limits and the presets themselves say so: what survives on digits does not on CIFAR-10."""
-    rows = peers.adaptive(kept(ROOT / "results" / "paper", "improve-attacked").rows)
+    rows = overview.adaptive(kept(ROOT / "results" / "paper", "improve-attacked").rows)
     assert {*rows["model"]} == {"cifar10-tiny", "cifar10-tiny-seed1"}
     assert {"DRQ", "DRQ guarded"} == {*rows["defence"]}
     assert not rows["survives"].any()
@@ -103,8 +104,8 @@ def test_no_preset_withstands_more_on_pictures() -> None:
 
 def test_cheaper_methods_do_what_is_said_of_them() -> None:
     """README and limits say so."""
-    rows = peers.together(kept(ROOT / "results" / "paper", name) for name in peers.PEERS)
-    found = peers.accuracies(rows, reference=peers.OURS)
+    rows = overview.together(kept(ROOT / "results" / "paper", name) for name in overview.PEERS)
+    found = overview.accuracies(rows, reference=overview.OURS)
     better, worse = found.filter(polars.col("difference_low") > 0), found.filter(polars.col("difference_high") < 0)
     for name in ("DRQ linf, 40 passes", "pNML", "augmentation, 400 passes"):
         assert not len(worse.filter(defence=name)), name

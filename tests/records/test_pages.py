@@ -1,16 +1,15 @@
 """Pages, tables and pictures are those that the committed records make."""
 
 import pytest
-import tables
 from testbed.repository import ROOT
 
-from drq.reproduction import ledger
+from tools.pages import blocks, ledger
 
 
-@pytest.mark.parametrize("page", tables.PAGES)
+@pytest.mark.parametrize("page", blocks.PAGES)
 def test_tables_are_made_from_the_records(page: str) -> None:
-    """``make tables`` writes them anew."""
-    assert tables.updated(page) == (ROOT / page).read_text()
+    """``make pages`` writes them anew."""
+    assert blocks.updated(page) == (ROOT / page).read_text()
 
 
 def test_the_committed_ledger_is_that_of_the_committed_records():

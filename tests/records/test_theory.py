@@ -2,11 +2,11 @@
 
 import re
 
-import propositions
 import pytest
 from testbed.repository import ROOT
 
 from drq.system.threads import threads
+from tools.benchmarks import propositions
 
 
 def numbers(cell):

@@ -21,7 +21,7 @@ from testbed.whole_runs import ABOUT, everything, pictures
 from drq.report.html import report
 from drq.report.verdict import UNTESTED, verdict
 
-BENCHMARK = ROOT / "benchmarks" / "report.py"
+BENCHMARK = ROOT / "tools" / "benchmarks" / "report.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,13 @@
-"""The checks of the benchmark bite: a record that breaks a promise is noticed."""
+"""The checks of the records of drq bench bite: one that breaks a promise is noticed."""
 
 import re
 
 import pytest
 
-from drq.bench import __main__ as plain
-from drq.bench import summary
 from drq.bench.contestants import NAIVE
-from drq.bench.promises import EXACT, RACE, promises
 from drq.bench.run import write
 from drq.commands import cli
+from tools.promises import EXACT, RACE, main, promises
 
 
 def planted(device="cuda", **changes):
@@ -79,19 +77,20 @@ class TestPromises:
     def test_what_was_not_measured_is_not_broken(self):
         assert broken({"machine": {"device": "cuda"}}) == []
 
-    def test_the_command_ends_with_status_1(self, tmp_path, capfd, monkeypatch):
-        monkeypatch.setattr(summary, "tables", lambda _: [])
-        monkeypatch.setattr(summary, "machine", lambda _: "a machine")
+    def test_the_tool_ends_with_status_1(self, tmp_path, capsys):
         good, bad = tmp_path / "good.json", tmp_path / "bad.json"
         write(good, planted())
         write(bad, planted(bare={"shares": {EXACT: 0.5}}))
-        assert cli.main(["bench", "--read", str(good), "--check"]) == 0
-        assert plain.main(["--read", str(good), "--check"]) == 0
-        capfd.readouterr()
-        for run in (
-            lambda: cli.main(["bench", "--read", str(bad), "--check"]),
-            lambda: plain.main(["--read", str(bad), "--check"]),
-        ):
-            assert run() == 1
-            assert "share of the passes of the bare model must be at least 0.8, got 0.5" in capfd.readouterr().err
-        assert cli.main(["bench", "--read", str(bad)]) == 0
+        assert main([str(good)]) == 0
+        assert "promises kept" in capsys.readouterr().out
+        assert main([str(good), str(bad)]) == 1
+        assert "share of the passes of the bare model must be at least 0.8, got 0.5" in capsys.readouterr().out
+
+    def test_a_file_that_is_no_record_is_a_mistake(self, tmp_path, capsys):
+        with pytest.raises(SystemExit, match="2"):
+            main([str(tmp_path / "none.json")])
+        assert "none.json" in capsys.readouterr().err
+
+    def test_the_command_names_the_tool(self, capsys):
+        assert cli.main(["bench", "--check"]) == 2
+        assert "tools.promises" in capsys.readouterr().err

@@ -1,17 +1,16 @@
 """Clean accuracy of every model that the package ships or trains, on its whole test set; writes results/accuracy.json.
 
-``python benchmarks/accuracy.py cifar10-tiny`` measures one, and leaves the rows of others. Models whose file is not in DRQ_MODELS
-are left out. Minutes on a CPU.
+``python -m tools.benchmarks.accuracy cifar10-tiny`` measures one, and leaves the rows of others. Models whose file is
+not in DRQ_MODELS are left out. Minutes on a CPU.
 """
 
 from __future__ import annotations
 
 import json
 
-from assets import accuracy, arguments, first_images, write
-
 import drq
 from drq.models.trained import STORED
+from tools.benchmarks.assets import accuracy, arguments, first_images, write
 
 MODELS = ("digits", *STORED)
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import drq
+from tools import ROOT
 
-RESULTS = Path(__file__).parent.parent / "results"
+RESULTS = ROOT / "results"
 
 
 def arguments(description: str | None, images: int = 500) -> argparse.ArgumentParser:

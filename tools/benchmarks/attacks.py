@@ -9,12 +9,12 @@ import time
 from typing import Any
 
 import torch
-from assets import accuracy, arguments, first_images, write
 from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
 from torch import Tensor, nn
 
 import drq
 from drq import threats
+from tools.benchmarks.assets import accuracy, arguments, first_images, write
 
 RADII = {"linf": 8 / 255, "l2": 0.5}
 

@@ -1,7 +1,7 @@
 """Two sheets of pictures, for docs/corruptions.md: every kind and severity of corruption, at 224 and at 32 pixels.
 
-``python benchmarks/contact_sheet.py`` writes ``docs/images/corruptions-224.png`` and ``docs/images/corruptions-32.png`` from
-scikit-learn's two sample photographs; ``--photographs FOLDER`` lays photographs of frost over them instead of drawn ice.
+``python -m tools.benchmarks.contact_sheet`` writes ``docs/images/corruptions-224.png`` and ``docs/images/corruptions-32.png``
+from scikit-learn's two sample photographs; ``--photographs FOLDER`` lays photographs of frost over them instead of drawn ice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 from drq.threats.corruptions import KINDS, Corruption
+from tools import ROOT
 
 TILE, GAP, LABEL = 112, 2, 120  # pixels of a picture, between two, and of the names on the left
 COLOURS = 256  # of the palette, which keeps the files small
@@ -58,7 +59,7 @@ def sheet(side: int, folder: Path | None) -> Image.Image:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path(__file__).parents[1] / "docs" / "images", help="where to write")
+    parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "images", help="where to write")
     parser.add_argument("--photographs", type=Path, default=None, help="folder with the six photographs of frost")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
-from assets import arguments, first_images, write
 
 import drq
 from drq.bench.timing import tf32
+from drq.report.typesetting import text_table
+from tools.benchmarks.assets import arguments, first_images, write
 
 KINDS = {  # the first that matches the name of a kernel
     "near ties, float32": r"f32f32|<float|cf32|fft|sgemm_.*32|_NCHW|region_transform|complex",
@@ -54,11 +55,9 @@ def shares(kernels: Iterable[Kernel]) -> dict[str, float]:
 
 def table(record: dict[str, Any]) -> str:
     """A row for each kind, a column for each way to prune."""
-    from tables import markdown  # which imports this file in turn
-
     found = record["shares"]
     rows = [[name, *(f"{100 * found[prune][name]:.1f}" for prune in found)] for name in (*KINDS, OTHER, IDLE)]
-    return markdown(["% of the time", *(f'`prune="{prune}"`' for prune in found)], rows)
+    return text_table(["% of the time", *(f'`prune="{prune}"`' for prune in found)], rows)
 
 
 def profiled(robust: drq.DRQ, x: torch.Tensor) -> list[Kernel]:

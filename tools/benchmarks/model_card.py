@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 
 import torch
-from assets import accuracy, arguments, first_images, write
 from pyautoattack import AutoAttack
 from torch import Tensor, nn
 
 import drq
 from drq.threats.corruptions import KINDS
+from tools.benchmarks.assets import accuracy, arguments, first_images, write
 
 
 def autoattack(model: nn.Module, x: Tensor, y: Tensor, norm: str, radius: float, batch: int) -> tuple[float, list[str]]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from assets import arguments, write
 from torch import Tensor
 
 import drq
 from drq.bench.subject import THREATS, load
 from drq.bench.timing import tf32
 from drq.method import setting
+from drq.report.typesetting import text_table
+from tools.benchmarks.assets import arguments, write
 
 BOUNDS = (0, 4, 8, 12, 16, 20, 24, 32)
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
@@ -40,8 +41,6 @@ def compared(half: drq.Decision, full: drq.Decision, unit: Tensor) -> dict[str, 
 
 def table(record: dict[str, Any]) -> str:
     """A row for each bound: how many are searched again, and how many labels are then equal."""
-    from tables import markdown  # which imports this file in turn
-
     found = record["found"]
     threats = [threat for threat in THREATS if threat in found]
     rows = []
@@ -51,7 +50,7 @@ def table(record: dict[str, Any]) -> str:
             row.append(" / ".join(f"{100 * found[threat]['bounds'][place][key]:.2f}" for threat in threats))
         rows.append(row)
     cases = ", ".join(threats)
-    return markdown(["bound", f"searched again, %: {cases}", f"equal labels, %: {cases}"], rows)
+    return text_table(["bound", f"searched again, %: {cases}", f"equal labels, %: {cases}"], rows)
 
 
 def main() -> None:

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from assets import RESULTS, write
 
 from drq.bench.timing import machine
 from drq.playground import plane_tab, scene
 from drq.playground.points import DATA, MODELS, classifier
+from drq.report.typesetting import text_table
+from tools.benchmarks.assets import RESULTS, write
 
 PIXELS = 300
 RADIUS = 0.1  # about the one that calibration finds in Figure 1
@@ -97,8 +98,6 @@ def page() -> dict[str, Any]:
 
 def table(record: dict[str, Any]) -> str:
     """What was measured, in seconds."""
-    from tables import markdown  # which imports this file in turn
-
     facts, pixels = record["made_on"], record["pixels"]
     rows = [
         [each["data"], each["model"], f"{each['plane']:.2f} s", f"{each['click']:.2f} s", f"{each['slowest_click']:.2f} s"]
@@ -107,7 +106,7 @@ def table(record: dict[str, Any]) -> str:
     quickest = f"plane of {pixels} x {pixels}, quickest of {record['repeats']}"
     head = ["points", "classifier", quickest, f"a click, median of {record['clicks']}", "the slowest"]
     where = f"{facts['processor']}, {facts['threads']} threads, torch {facts['torch']}"
-    shown = f"Measured on {where}, while others kept {record['others']:.1f} cores busy:\n\n{markdown(head, rows)}"
+    shown = f"Measured on {where}, while others kept {record['others']:.1f} cores busy:\n\n{text_table(head, rows)}"
     if "page" not in record:
         return shown
     opened = record["page"]

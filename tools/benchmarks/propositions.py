@@ -1,7 +1,8 @@
 """How often, and by how much, DRQ with gradient searches departs from the propositions of Appendix A.
 
 On a lattice the propositions hold exactly; a gradient search of 20 + 20 steps only approximates the extrema that they are about.
-Random classifiers on a line and in a plane show the difference. ``python benchmarks/propositions.py`` prints a Markdown table.
+Random classifiers on a line and in a plane show the difference. ``python -m tools.benchmarks.propositions`` prints a Markdown
+table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How long tables and the report of a large run take, and how much memory: ``python benchmarks/report.py [--rows 1000000]``.
+"""How long tables and the report of a large run take, and how much memory.
 
-The records are made up (tests/testbed/synthetic.py) and wait in a Parquet file, as those of a run do; a process of its own reads
-them and writes the report, so that its peak is all that is counted.
+``python -m tools.benchmarks.report [--rows 1000000]``. The records are made up (tests/testbed/synthetic.py) and wait in a Parquet
+file, as those of a run do; a process of its own reads them and writes the report, so that its peak is all that is counted.
 """
 
 from __future__ import annotations

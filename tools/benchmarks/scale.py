@@ -1,6 +1,6 @@
 """What one GPU does in a second, for the cost model in docs/scale.md.
 
-    python benchmarks/scale.py        a few minutes on one GPU
+    python -m tools.benchmarks.scale        a few minutes on one GPU
 
 Evaluates DRQ on networks of the size that ImageNet models have: ResNet-50 at 224 and at 288 pixels, with the ten likeliest
 classes as in the paper, once with a set radius and once calibrated. Weights and images are random, since a pass costs the same
@@ -8,7 +8,6 @@ whatever they are; so the passes an image takes are reported at their most, not 
 """
 
 import torch
-from assets import arguments, write
 from torch.utils.data import TensorDataset
 
 import drq
@@ -16,6 +15,7 @@ from drq.evaluation.judging import judge
 from drq.evaluation.plan import shards, tasks
 from drq.evaluation.stage import Provision
 from drq.models.resnet import ResNet50
+from tools.benchmarks.assets import arguments, write
 
 PIXELS = (224, 288)
 DEFENCES = {

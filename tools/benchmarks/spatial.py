@@ -2,7 +2,8 @@
 
 A single random draw lowers the accuracy of a robust model far less than the table says, so something harder was measured: the
 worst of several draws, or of a grid, with one padding or another. Each reading is measured on three CIFAR-10 models that stand
-in for the paper's; the worst of k draws is taken for all k at once. ``python benchmarks/spatial.py`` writes results/spatial.json.
+in for the paper's; the worst of k draws is taken for all k at once. ``python -m tools.benchmarks.spatial`` writes
+results/spatial.json.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from assets import arguments, first_images, write
 from torch import Tensor, nn
 
 import drq
 from drq.objectives import log_odds
 from drq.threats.spatial import Movement, Rotation, RotationTranslation, Spatial, Translation, warp
+from tools.benchmarks.assets import arguments, first_images, write
 
 READINGS: dict[str, Spatial] = {
     "rotation": Rotation(20),

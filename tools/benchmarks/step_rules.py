@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from assets import arguments, first_images, write
-from rules import RULES, Fast, Patience, Rule, descend
 from torch import Tensor
 
 import drq
 from drq import threats
 from drq.norms import Ball
+from drq.report.typesetting import text_table
+from tools.benchmarks.assets import arguments, first_images, write
+from tools.benchmarks.rules import RULES, Fast, Patience, Rule, descend
 
 ALPHA = 0.5
 CONDITIONS = ("clean", "corrupted", "attacked")
@@ -182,7 +183,6 @@ def bench(name: str, chosen: argparse.Namespace) -> Bench:
 
 def table(record: dict[str, Any]) -> str:
     """By model and passes: how far exploration comes, and how often the label is that of the references."""
-    from tables import markdown  # which imports this file in turn
 
     def mean(row: dict[str, Any], key: str) -> float:
         return sum(float(row[case][key]) for case in CONDITIONS) / len(CONDITIONS)
@@ -197,7 +197,7 @@ def table(record: dict[str, Any]) -> str:
             rows.append([*head, *odds, f"{mean(row, 'reached'):.1f} %", *agrees])
     agrees = [f"agrees with {record[each][0]}, {record[each][1]} steps: {', '.join(CONDITIONS)}" for each in ("default", "long")]
     head = ["model", "rule", "steps", "passes an image", "explored log-odds, base label", "reached classes", "winner keeps"]
-    return markdown([*head, "reached", *agrees], rows)
+    return text_table([*head, "reached", *agrees], rows)
 
 
 def options() -> argparse.Namespace:

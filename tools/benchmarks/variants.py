@@ -1,8 +1,12 @@
 """The search for a better DRQ: what it sees under many settings is kept once, and rules of decision are tried on that.
 
-``python benchmarks/variants.py record cifar10-tiny --first 0 --count 40 --out seen.npz`` keeps log-odds of all classes at the
-input, at the explored and at the quantified points, for clean, corrupted, turned, moved and attacked images, behind several
-fronts: 4,500 passes of the model for each of them. ``python benchmarks/variants.py try seen.npz --out results/paper/tried.json``
+    python -m tools.benchmarks.variants record cifar10-tiny --first 0 --count 40 --out seen.npz
+
+keeps log-odds of all classes at the input, at the explored and at the quantified points, for clean, corrupted, turned, moved and
+attacked images, behind several fronts: 4,500 passes of the model for each of them.
+
+    python -m tools.benchmarks.variants try seen.npz --out results/paper/tried.json
+
 asks every rule, prints the best, and keeps all: what was tried, and what it gave. Rules are chosen on images below 5000; ``drq
 reproduce improve`` reports on others.
 """

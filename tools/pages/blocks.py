@@ -1,6 +1,6 @@
-"""Write the tables in docs/ from the records in results/: what stands between ``<!-- name -->`` and ``<!-- end -->`` is replaced.
+"""Tables inside pages: what stands between ``<!-- name -->`` and ``<!-- end -->`` is made from the records in results/.
 
-``python benchmarks/tables.py``; a test fails where a page is older than its records.
+A test fails where a page is older than its records.
 """
 
 from __future__ import annotations
@@ -8,12 +8,18 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+from drq.bench import summary
+from drq.evaluation.records import COLUMNS
+from drq.report.typesetting import text_table
+from drq.reproduction import overview
+from drq.reproduction.cells import counted
+from drq.reproduction.keeping import kept
+from tools import ROOT
+
 PAGES = [
     "README.md",
     "docs/limits.md",
@@ -31,11 +37,6 @@ def record(name: str) -> dict[str, Any]:
     return loaded
 
 
-def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [list(head), ["---"] * len(list(head)), *map(list, rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def attacks() -> str:
     """Robust accuracy under our Auto-PGD and the reference's, by norm and loss."""
     losses = {"ce": "cross-entropy", "dlr": "DLR", "dlr_targeted": "targeted DLR, 9 classes"}
@@ -48,7 +49,7 @@ def attacks() -> str:
         ]
         for row in record("attacks")["accuracy"]
     ]
-    return markdown(["norm", "loss", "ours", "pyautoattack, three seeds"], rows)
+    return text_table(["norm", "loss", "ours", "pyautoattack, three seeds"], rows)
 
 
 def pass_rates() -> str:
@@ -62,7 +63,7 @@ def pass_rates() -> str:
         ]
         for name, each in record("scale")["measured"].items()
     ]
-    return markdown(["network and defence", "passes in a second", "passes an image, at most", "an image, at most"], rows)
+    return text_table(["network and defence", "passes in a second", "passes an image, at most", "an image, at most"], rows)
 
 
 GPUS = (1, 8, 64)
@@ -93,36 +94,28 @@ def imagenet_c() -> str:
                 seconds += 2 * -(-shards // gpus) * size * rate["most_passes"] / rate["passes_per_second"]
             hours.append(f"{seconds / 3600:,.1f} h")
         rows.append([title, f"{3 * 15 * images:,}", *hours])
-    return markdown(["", "answers in each norm", *(f"{gpus} GPU{'s' if gpus > 1 else ''}" for gpus in GPUS)], rows)
+    return text_table(["", "answers in each norm", *(f"{gpus} GPU{'s' if gpus > 1 else ''}" for gpus in GPUS)], rows)
 
 
 def columns() -> str:
     """What a record holds."""
-    from drq.evaluation.records import COLUMNS
-
-    return markdown(["column", "what it holds"], [[f"`{name}`", column.meaning] for name, column in COLUMNS.items()])
+    return text_table(["column", "what it holds"], [[f"`{name}`", column.meaning] for name, column in COLUMNS.items()])
 
 
 def red_team() -> str:
     """Static beside defended, in the worst case, on CIFAR-10; of peers only those whose gains are known to vanish."""
-    from drq.reproduction import peers
-    from drq.reproduction.keeping import kept
-
-    team = peers.together(kept(ROOT / "results" / "paper", name) for name in peers.RED_TEAM)
+    team = overview.together(kept(ROOT / "results" / "paper", name) for name in overview.RED_TEAM)
     if team is None:
         return "Not measured yet: `drq reproduce redteam`."
     shown = team["defence"].str.contains("^DRQ|^standard$|^Anti-Adversary$|^Hedge$") & (team["data"] == "cifar10")
-    return peers.verdict_table(team.filter(shown))
+    return overview.verdict_table(team.filter(shown))
 
 
 def defences() -> str:
     """One row for each kind of defence: what it does to answers, under attack, and what it costs."""
-    from drq.reproduction import peers
-    from drq.reproduction.keeping import kept
-
     folder = ROOT / "results" / "paper"
-    found, team = (peers.together(kept(folder, name) for name in names) for names in (peers.PEERS, peers.RED_TEAM))
-    return "Not measured yet: `drq reproduce peers`." if found is None else peers.summary(found, team)
+    found, team = (overview.together(kept(folder, name) for name in names) for names in (overview.PEERS, overview.RED_TEAM))
+    return "Not measured yet: `drq reproduce peers`." if found is None else overview.summary(found, team)
 
 
 def spatial() -> str:
@@ -138,13 +131,13 @@ def spatial() -> str:
         rows.setdefault((each["reading"], number), {})[each["model"]] = f"{each['accuracy']:.1f} ({paper})"
         stand_ins[each["model"]] = each["stands_for"]
     head = ["reading", "worst of", *(f"{model} ({paper})" for model, paper in stand_ins.items())]
-    return markdown(head, [[*key, *(row[model] for model in stand_ins)] for key, row in rows.items()])
+    return text_table(head, [[*key, *(row[model] for model in stand_ins)] for key, row in rows.items()])
 
 
 def accuracy() -> str:
     """Clean accuracy of the models that were at hand."""
     rows = [[f"`{row['model']}`", f"{row['images']:,}", f"{row['clean']:.2f}"] for row in record("accuracy")["accuracy"]]
-    return markdown(["model", "test images", "clean"], rows)
+    return text_table(["model", "test images", "clean"], rows)
 
 
 def card() -> str:
@@ -159,7 +152,7 @@ def card() -> str:
         [f"mean of {len(corrupted)} corruptions", f"{few} each", f"{sum(corrupted.values()) / len(corrupted):.1f}"],
         *([f"&nbsp;&nbsp;{kind}", few, f"{value:.1f}"] for kind, value in corrupted.items()),
     ]
-    return markdown(["", "images", "accuracy"], rows)
+    return text_table(["", "images", "accuracy"], rows)
 
 
 GAINS = {  # columns of a table: experiments, the first that has it, and the place in their records
@@ -180,9 +173,6 @@ BEST = {  # the DRQ of a model: in the norm of its training, or calibrated
 
 def gains() -> str:
     """What DRQ gains and loses around each model."""
-    from drq.reproduction.cells import counted
-    from drq.reproduction.keeping import kept
-
     found = {name: kept(ROOT / "results" / "paper", name) for names, _ in GAINS.values() for name in names}
     counts = {name: counted(each.rows) for name, each in found.items() if each is not None}
     rows = []
@@ -197,7 +187,7 @@ def gains() -> str:
             row = next((each.row(0, named=True) for each in known if len(each)), None)
             cells.append("not measured" if row is None else _gain(row))
         rows.append([f"`{model}`", training, defence, *cells])
-    return markdown(["model", "training", "defence", *GAINS], rows)
+    return text_table(["model", "training", "defence", *GAINS], rows)
 
 
 def _gain(row: dict[str, Any]) -> str:
@@ -212,21 +202,19 @@ BENCH_PARTS = ("speed", "agreement", "classes", "batch", "size", "attacks", "ima
 
 def bench(name: str, part: str) -> str:
     """A part of a record of ``drq bench``."""
-    from drq.bench import summary
-
     path = ROOT / "results" / f"{name}.json"
     found = record(name) if path.exists() else {}
     if not found.get(part):
         return f"Not measured yet: `drq bench --parts {part} --out results/{path.name} --add`."
     made = summary.MAKERS[part](found)
-    return f"{made.title}; {summary.machine(found)}:\n\n{markdown(made.head, made.rows)}"
+    return f"{made.title}; {summary.machine(found)}:\n\n{text_table(made.head, made.rows)}"
 
 
 def script(name: str) -> str:
     """What a benchmark of its own makes of its record."""
-    module = importlib.import_module(name.replace("-", "_"))
+    module = importlib.import_module(f"tools.benchmarks.{name.replace('-', '_')}")
     if not (ROOT / "results" / f"{name}.json").exists():
-        return f"Not measured yet: `python benchmarks/{module.__name__}.py`."
+        return f"Not measured yet: `python -m {module.__name__}`."
     made: str = module.table(record(name))
     return made
 
@@ -254,10 +242,3 @@ def updated(page: str) -> str:
         return f"<!-- {match[1]} -->\n\n{TABLES[match[1]]()}\n\n<!-- end -->"
 
     return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", table, (ROOT / page).read_text(), flags=re.DOTALL)
-
-
-if __name__ == "__main__":
-    for page in PAGES:
-        text = updated(page)
-        (ROOT / page).write_text(text)
-        print(page)

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from gpu_time import IDLE, OTHER, Kernel, kind, shares
-from near_ties import BOUNDS, compared
+
+from tools.benchmarks.gpu_time import IDLE, OTHER, Kernel, kind, shares
+from tools.benchmarks.near_ties import BOUNDS, compared
 
 NAMES = {
     "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x64": "convolutions and products, float16",

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-import variants
 from testbed.classifiers import inputs, linear, network
 
 import drq
@@ -13,6 +12,7 @@ from drq.models.preact_resnet import PreActResNet18
 from drq.models.wide_resnet import WideResNet
 from drq.search.loop import State, search
 from drq.seeds import generator
+from tools.benchmarks import variants
 
 IMAGES, CLASSES = 40, 10
 

@@ -7,8 +7,9 @@ from testbed.synthetic import records
 
 from drq.evaluation.plan import tasks
 from drq.evaluation.sources import as_spec
-from drq.reproduction import keeping, ledger, peers
-from drq.reproduction.catalogue import BEYOND
+from drq.reproduction import keeping, overview
+from drq.reproduction.experiments import BEYOND
+from tools.pages import ledger, peers
 
 
 def page(folder, **frames):
@@ -40,7 +41,7 @@ def test_the_summary_has_one_row_for_each_kind_of_defence():
     given = answers(right).with_columns(prediction=moved)
     given = given.filter((pl.col("defence") != "TENT") | (pl.col("suite") != "transferred"))  # to which nothing was carried over
     tiny = attacked(50, 70).with_columns(model=pl.lit("cifar10-tiny"))
-    lines = peers.summary(given, pl.concat([attacked(60, 80), tiny])).splitlines()
+    lines = overview.summary(given, pl.concat([attacked(60, 80), tiny])).splitlines()
     assert lines[0].startswith(
         "| defence | clean | 15 corruptions | spatial | transferred attack | adaptive worst case | adaptive, "
     )
@@ -53,8 +54,8 @@ def test_the_summary_has_one_row_for_each_kind_of_defence():
 
 
 def test_every_row_of_the_summary_is_measured_by_an_experiment():
-    asked = [name for experiment in peers.PEERS for name in as_spec(experiment).defences]
-    assert {*peers.SUMMARY} <= {*asked}
+    asked = [name for experiment in overview.PEERS for name in as_spec(experiment).defences]
+    assert {*overview.SUMMARY} <= {*asked}
     assert len(asked) == len({*asked})  # each once
 
 
@@ -92,10 +93,10 @@ def test_peers_at_most_as_dear_are_compared_with_ours_place_by_place(tmp_path):
     lines = page(tmp_path, peers=given).splitlines()
     standard, hedge, tent = lines[lines.index("| defence | better | worse | passes | needs |") + 2 :][:3]
     assert hedge.startswith("| Hedge | clean +15.00 [+1")
-    assert hedge.count("+15.00 [") == len(peers.PLACES)
+    assert hedge.count("+15.00 [") == len(overview.PLACES)
     assert hedge.endswith(" |  | 21 |  |")
     assert standard.startswith("| standard |  | clean -10.00 [-1")
-    assert standard.count("-10.00 [") == len(peers.PLACES)
+    assert standard.count("-10.00 [") == len(overview.PLACES)
     assert tent == "| TENT |  |  | 21 | a batch, other weights |"  # half a point is noise
     fewer = given.filter((pl.col("defence") != "TENT") | (pl.col("suite") != "transferred"))
     assert "| TENT |  | not measured: transferred attack | 21 |" in page(tmp_path / "fewer", peers=fewer)

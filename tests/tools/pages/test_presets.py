@@ -3,79 +3,27 @@
 import json
 import re
 
-import numpy as np
 import polars as pl
 import pytest
-import scipy.stats
-from testbed.reproduced import answers as peer_answers
-from testbed.reproduced import attacked, run
-from testbed.synthetic import records
+from testbed.reproduced import MODELS, attacked, gaining, run
 
 from drq.errors import InputError
-from drq.reproduction import held_out, improvements, keeping, ledger
-from drq.reproduction.held_out import Gain, verdict
-from drq.threats.corruptions.constants import KINDS
-
-IMAGES, MODELS = 60, ("cifar10-linf", "cifar10-l2")
-
-
-def answers(seed: int = 0) -> pl.DataFrame:
-    """Random answers: the paper's DRQ is right more often than the model alone, and shift than either."""
-    parts = [
-        records(IMAGES, list(MODELS), ["cifar10"], {each: each for each in ("clean", "rotation", "translation")}, NAMES),
-        records(IMAGES, list(MODELS), [f"cifar10-c/{kind}/5" for kind in KINDS], {"clean": "clean"}, NAMES),
-    ]
-    rows = pl.concat(parts)
-    chance = rows["defence"].cast(pl.String).replace_strict({"standard": 0.5, "DRQ": 0.6, "DRQ shift": 0.8}).to_numpy()
-    right = np.random.default_rng(seed).random(len(rows)) < chance
-    return rows.with_columns(prediction=pl.when(pl.Series(right)).then("label").otherwise((pl.col("label") + 1) % 10))
-
+from drq.reproduction import gains, keeping
+from tools.pages import presets
 
 NAMES = ("standard", "DRQ", "DRQ shift")
 
 
 def test_an_empty_page_says_what_to_run(tmp_path):
-    text = improvements.page(tmp_path)
+    text = presets.page(tmp_path)
     assert "Not run yet: `drq reproduce improve --keep results/paper`." in text
-    assert "Not run yet: `python benchmarks/variants.py try" in text
-
-
-@pytest.mark.parametrize(
-    ("name", "rows", "words"),
-    [
-        ("improve", None, "`DRQ shift` counts as better"),
-        ("improve-augment", None, "| cifar10-l2 | DRQ shift | "),
-        ("improve-attacked", attacked(100, 60), " | survives | "),
-        ("redteam-linf", attacked(60, 60), " | vanishes | "),
-        ("peers", peer_answers({"standard": 100, "DRQ linf": 120}), "| DRQ linf | 60.00 | "),
-    ],
-)
-def test_every_experiment_alone_shows_what_it_found(name, rows, words, tmp_path):
-    """As ``drq reproduce NAME`` prints it."""
-    record = keeping.shortened(run(tmp_path / "run", answers() if rows is None else rows, name))
-    text = ledger.shown(record)
-    assert text.startswith("### Made up")
-    assert words in text
-    assert f"`drq reproduce {name}`: " in text
-
-
-def test_a_gain_is_that_of_images():
-    rows = answers()
-    frame = held_out.shifted(rows).filter(model=MODELS[0])
-    found = held_out.gain(frame, "DRQ shift")
-    right = {}  # by image, one by one
-    for row in frame.filter(pl.col("shift") != "clean").iter_rows(named=True):
-        right.setdefault((row["index"], row["defence"]), []).append(row["prediction"] == row["label"])
-    assert {len(each) for each in right.values()} == {held_out.SHIFTS}
-    each = [100 * (np.mean(right[n, "DRQ shift"]) - np.mean(right[n, "DRQ"])) for n in range(IMAGES)]
-    half = scipy.stats.t.ppf(0.975, IMAGES - 1) * np.std(each, ddof=1) / IMAGES**0.5
-    np.testing.assert_allclose(found, (np.mean(each), np.mean(each) - half, np.mean(each) + half), rtol=1e-5)
+    assert "Not run yet: `python -m tools.benchmarks.variants try" in text
 
 
 def test_the_page_has_every_defence_and_a_verdict(tmp_path):
-    rows = answers().with_columns(pl.col("index") + 7)
+    rows = gaining().with_columns(pl.col("index") + 7)
     keeping.keep(run(tmp_path / "run", rows, "improve"), tmp_path)
-    text = improvements.page(tmp_path)
+    text = presets.page(tmp_path)
     assert len(re.findall(r"^\| cifar10-(linf|l2) \| ", text, re.MULTILINE)) == len(MODELS) * len(NAMES)
     assert "On images from 7 on." in text
     shown = [line.split(" | ") for line in text.splitlines() if line.startswith("| cifar10-linf | ")]
@@ -86,19 +34,19 @@ def test_the_page_has_every_defence_and_a_verdict(tmp_path):
             (pl.col("data") != "cifar10") | (pl.col("threat") != "clean"),
         )
         assert float(line[6]) == pytest.approx(100 * (part["prediction"] == part["label"]).mean(), abs=0.006)
-    gained = held_out.gain(held_out.shifted(rows).filter(model=MODELS[0]), "DRQ shift")
+    gained = gains.gain(gains.shifted(rows).filter(model=MODELS[0]), "DRQ shift")
     assert shown[2][7] == str(gained)  # of this model alone
     assert "- `DRQ shift` counts as better: its interval on `cifar10-linf` lies above 0" in text
     assert "- `standard` does not count as better than the paper's: on `cifar10-linf` its interval lies below 0." in text
 
 
 def test_models_of_two_experiments_stand_in_one_table(tmp_path):
-    rows = answers()
+    rows = gaining()
     augment = rows.filter(pl.col("model") == MODELS[1]).with_columns(model=pl.lit("cifar10-augment"))
     worse = augment.with_columns(prediction=pl.when(pl.col("defence") == "DRQ shift").then(-1).otherwise("prediction"))
     for name, part in {"improve": rows, "improve-augment": worse.filter(pl.col("index") < 20)}.items():
         keeping.keep(run(tmp_path / name, part, name), tmp_path)
-    text = improvements.page(tmp_path)
+    text = presets.page(tmp_path)
     (line,) = [each for each in text.splitlines() if each.startswith("| cifar10-augment | DRQ shift | ")]
     assert line.endswith("| 20 |")
     assert line.split(" | ")[6] == "0.00"
@@ -109,41 +57,41 @@ def test_models_of_two_experiments_stand_in_one_table(tmp_path):
 def test_the_best_of_few_passes_is_named(tmp_path):
     """By model; what costs more is not among them, nor what did not see every shift."""
     cost = {"standard": 1, "DRQ": 287, "DRQ shift": 41}
-    rows = answers().with_columns(passes=pl.col("defence").cast(pl.String).replace_strict(cost))
+    rows = gaining().with_columns(passes=pl.col("defence").cast(pl.String).replace_strict(cost))
     keeping.keep(run(tmp_path / "run", rows, "improve"), tmp_path)
-    assert "most is right around `cifar10-l2` with `standard`: " in improvements.page(tmp_path)
+    assert "most is right around `cifar10-l2` with `standard`: " in presets.page(tmp_path)
     cheaper = rows.with_columns(passes=pl.when(pl.col("passes") < 42).then(9).otherwise("passes"))
     keeping.keep(run(tmp_path / "again", cheaper, "improve"), tmp_path)
-    text = improvements.page(tmp_path)
+    text = presets.page(tmp_path)
     (line,) = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-l2 | DRQ shift | ")]
     assert f"most is right around `cifar10-l2` with `DRQ shift`: {line[6]} %, {line[7]} over the paper's DRQ." in text
     part = cheaper.filter((pl.col("defence") != "DRQ shift") | (pl.col("threat") != "rotation"))
     keeping.keep(run(tmp_path / "part", part, "improve"), tmp_path)
-    assert "most is right around `cifar10-l2` with `standard`: " in improvements.page(tmp_path)
+    assert "most is right around `cifar10-l2` with `standard`: " in presets.page(tmp_path)
 
 
 def test_on_more_images_the_model_alone_stands_for_the_paper(tmp_path):
-    every = answers()
+    every = gaining()
     rows = every.filter(pl.col("defence") != "DRQ", pl.col("model") == MODELS[1])
     worse = rows.with_columns(prediction=pl.when(pl.col("defence") == "DRQ shift").then(-1).otherwise("prediction"))
     keeping.keep(run(tmp_path / "run", every, "improve"), tmp_path)
-    assert "`DRQ shift` counts as better" in improvements.page(tmp_path)
+    assert "`DRQ shift` counts as better" in presets.page(tmp_path)
     for name, more in {"same": rows, "worse": worse}.items():
         keeping.keep(run(tmp_path / name, more, "improve-front"), tmp_path)
-        text = improvements.page(tmp_path)
+        text = presets.page(tmp_path)
         assert "Around `cifar10-l2` the paper's DRQ changes hardly an answer" in text
         lines = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-l2 | DRQ shift | ")]
-        assert lines[1][7] == str(held_out.gain(held_out.shifted(more), "DRQ shift", "standard"))
+        assert lines[1][7] == str(gains.gain(gains.shifted(more), "DRQ shift", "standard"))
         assert ("`DRQ shift` counts as better" in text) == (name == "same")
     assert "its interval on `cifar10-linf` lies above 0, but it gains nothing on `cifar10-l2`." in text
 
 
 def test_settings_behind_the_front_are_compared_with_it(tmp_path):
     names = {"DRQ": "restored", "DRQ shift": "DRQ at 4/255"}
-    rows = answers().with_columns(pl.col("defence").cast(pl.String).replace(names))
+    rows = gaining().with_columns(pl.col("defence").cast(pl.String).replace(names))
     keeping.keep(run(tmp_path / "run", rows, "improve-shift"), tmp_path)
-    text = improvements.page(tmp_path)
-    gained = held_out.gain(held_out.shifted(rows).filter(model=MODELS[0]), "DRQ at 4/255", "restored")
+    text = presets.page(tmp_path)
+    gained = gains.gain(gains.shifted(rows).filter(model=MODELS[0]), "DRQ at 4/255", "restored")
     (line,) = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-linf | DRQ at 4/255 | ")]
     assert line[7] == str(gained)
     assert gained.low > 0
@@ -160,37 +108,21 @@ def test_settings_behind_the_front_are_compared_with_it(tmp_path):
     ],
 )
 def test_part_of_the_shifts_allows_no_verdict(seen, tmp_path):
-    keeping.keep(run(tmp_path / "run", answers().filter(seen), "improve"), tmp_path)
-    text = improvements.page(tmp_path)
+    keeping.keep(run(tmp_path / "run", gaining().filter(seen), "improve"), tmp_path)
+    text = presets.page(tmp_path)
     assert "`DRQ shift` counts as better" not in text
     (line,) = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-l2 | DRQ shift | ")]
     assert line[7] == ""
 
 
 def test_the_page_says_whether_anything_adds_to_the_front(tmp_path):
-    rows = answers()
+    rows = gaining()
     front = rows.filter(pl.col("defence") == "DRQ shift").with_columns(defence=pl.lit("restored"))
     for changed, words in ((front, True), (front.with_columns(prediction=pl.col("label") - 1), False)):
         keeping.keep(run(tmp_path / str(words), pl.concat([rows, changed]), "improve"), tmp_path)
-        text = improvements.page(tmp_path)
+        text = presets.page(tmp_path)
         assert "Over its front alone `DRQ shift` gains " in text
         assert ("nowhere beyond chance" in text) == words
-
-
-@pytest.mark.parametrize(
-    ("gains", "words"),
-    [
-        ({"cifar10-linf": Gain(2, 1, 3), "cifar10-l2": Gain(0.1, -1, 1.2)}, "counts as better"),
-        ({"cifar10-linf": Gain(2, 1, 3), "cifar10-l2": Gain(-0.1, -1, 1.2)}, "it gains nothing on `cifar10-l2`"),
-        ({"cifar10-linf": Gain(2, -0.1, 3), "cifar10-l2": Gain(1, 0.5, 1.2)}, "its interval reaches 0"),
-        ({"cifar10-linf": Gain(-2, -3, -1), "cifar10-l2": Gain(1, 0.5, 1.2)}, "its interval lies below 0"),
-        ({"cifar10-linf": Gain(2, 1, 3), "cifar10-l2": Gain(0, 0, 0)}, "it gains nothing on `cifar10-l2`"),
-        ({"cifar10-linf": Gain(2, 1, 3)}, "not measured on several models"),
-        ({"cifar10-l2": Gain(2, 1, 3), "cifar10-augment": Gain(2, 1, 3)}, "not measured on several models"),
-    ],
-)
-def test_a_verdict_follows_from_gains(gains, words):
-    assert words in verdict("mine", gains)
 
 
 def test_what_was_tried_is_told_by_ideas(tmp_path):
@@ -198,7 +130,7 @@ def test_what_was_tried_is_told_by_ideas(tmp_path):
     rules = [{"idea": idea, "rule": f"{idea}{n}", "shifts": 50 + n} | rule for idea in "ab" for n in range(5)]
     about = {"model": "cifar10-linf", "first": 0, "images": 9, "rules": rules}
     (tmp_path / "tried.json").write_text(json.dumps(about))
-    text = improvements.page(tmp_path)
+    text = presets.page(tmp_path)
     assert "10 rules on 9 images from 0 on" in text
     assert "- The best at 40 passes or less: a, a4, with 54 % over all shifts for 30 passes, 1 [-1, 3] over" in text
     assert "best without a front" not in text
@@ -212,18 +144,18 @@ def test_what_was_tried_is_told_by_ideas(tmp_path):
     ]
     rules += [rule | {"idea": "c", "rule": "none: c", "shifts": 70, "passes": 41}]
     (tmp_path / "tried.json").write_text(json.dumps(about | {"rules": rules}))
-    text = improvements.page(tmp_path)
+    text = presets.page(tmp_path)
     assert "- The best at 40 passes or less: a, a4," in text
     assert "- The best without a front: c, none: c, with 70 % over all shifts for 41 passes" in text
     (tmp_path / "tried.json").write_text("{}")
     with pytest.raises(InputError, match="must say what was tried"):
-        improvements.page(tmp_path)
+        presets.page(tmp_path)
 
 
 @pytest.mark.parametrize(("defended", "gone"), [(100, False), (60, True)])
 def test_what_does_not_survive_is_said_in_words(defended, gone, tmp_path):
     keeping.keep(run(tmp_path / "run", attacked(defended, 60), "improve-attacked"), tmp_path)
-    assert ("No gain survives here" in improvements.page(tmp_path)) == gone
+    assert ("No gain survives here" in presets.page(tmp_path)) == gone
 
 
 @pytest.mark.parametrize("name", ["improve-attacked", "improve-search", "improve-digits"])
@@ -231,7 +163,7 @@ def test_attacks_on_presets_themselves_have_verdicts(name, tmp_path):
     rows = attacked(100, 60)
     alone = rows.filter(pl.col("threat") == "red team").with_columns(defence=pl.lit("standard"))  # the model is attacked, too
     keeping.keep(run(tmp_path / "run", pl.concat([rows, alone]), name), tmp_path)
-    text = improvements.page(tmp_path)
+    text = presets.page(tmp_path)
     assert "| cifar10-linf | DRQ linf | " in text
     assert " | survives | 200 | " in text
     assert f"Not run yet: `drq reproduce {name} " not in text
@@ -246,10 +178,10 @@ def test_longer_training_stands_beside_what_it_would_replace(tmp_path):
         for model, defended, static in (("digits", 120, 80), ("digits?epochs=60", 130, 116))
     ]
     keeping.keep(run(tmp_path / "run", pl.concat(parts), "improve-digits"), tmp_path)
-    text = " ".join(improvements.page(tmp_path).split())
+    text = " ".join(presets.page(tmp_path).split())
     assert "`digits?epochs=60` alone withstands 58.00 %, where `digits` alone withstands 40.00 %" in text
     assert "and with `DRQ guarded` 60.00 %" in text
     assert "at 280 passes an answer" in text
     assert "no contradiction" in text
     keeping.keep(run(tmp_path / "none", parts[0].filter(pl.col("threat") != "red team"), "improve-digits"), tmp_path)
-    assert "no contradiction" not in improvements.page(tmp_path)
+    assert "no contradiction" not in presets.page(tmp_path)

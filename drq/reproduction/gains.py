@@ -1,4 +1,4 @@
-"""What defences gain over another on the same shifted images, and whether that counts: for the page of presets."""
+"""What defences gain over another on the same shifted images, and whether that counts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from drq.evaluation.records import require_polars
 from drq.report.statistics import student
-from drq.report.typesetting import number
-from drq.reproduction.pages import table
-from drq.reproduction.peers import ALONE
+from drq.report.typesetting import number, text_table
+from drq.reproduction.overview import ALONE
 
 if TYPE_CHECKING:
     import polars
@@ -20,26 +19,11 @@ COLUMNS = {"clean": "clean", "corruptions": "corrupted", "rotated": "rotation", 
 HEADINGS = ("model", "defence", *COLUMNS, "all shifts", "gain", "passes", "images")
 FEW = 40  # passes
 
-HELD_OUT = """\
-On images from {first} on. Accuracies in percent; *all shifts* is the mean over the fifteen corruptions at severity 5, one random
-rotation and one random translation. *Gain* is over the paper's DRQ on the same images, in points, with a 95 % interval over
-images; *passes* are evaluations of the model for one answer. `restored` is the model alone behind the front of `shift`, `batch
-norm, one sample` a [peer](peers.md#at-the-same-cost). Around the models with adversarial training, DRQ ran in bfloat16, with near
-ties in float32. A first report, on images 5000 to 5199, had `shift` search as far as the paper, at 16/255: that was nowhere
-better than the paper's beyond chance, and around two of four models worse than its front alone. So the radius was chosen anew, on
-earlier images; those from {first} on nobody had looked at."""
 COUNTS = "`{name}` counts as better: its interval on `{model}` lies above 0, and its gain has the same sign on every other model."
 COUNTS_NOT = "`{name}` does not count as better than the paper's: {why}."
 BEST_HELD = "At {few} passes or less, most is right around `{model}` with `{name}`: {shifts} %, {gain} over the paper's DRQ."
 OVER_FRONT = "Over its front alone `{name}` gains {gains}{words}."
 ADDS_NOT = ": nowhere beyond chance, so that it is the front that helps, in one pass"
-ON_MORE = """\
-Around `{model}` the paper's DRQ changes hardly an answer ([Table 1](ledger.md)), so that the model alone can stand for it on
-more images, {first} to {last}. *Gain* is over the model alone, and goes before what fewer images said:"""
-BEHIND = """\
-Behind the front of `shift`, on images {first} to {last}: with two classes and one step of each search, unless more is said.
-*Gain* is over the front alone, and nothing is shown to add to it; the radius whose interval starts highest around `{model}` was
-taken, 2/255, as the one that harms least."""
 
 
 class Gain(NamedTuple):
@@ -119,19 +103,25 @@ def _whole(part: polars.DataFrame) -> bool:
     return len(seen) == SHIFTS * seen["index"].n_unique() > 0
 
 
-def report(rows: polars.DataFrame, more: polars.DataFrame | None = None) -> Iterator[str]:
-    """A row for each model and defence where nothing was chosen, and what follows from them, and from more images."""
-    yield HELD_OUT.format(first=rows["index"].min())
+def table(rows: polars.DataFrame, reference: str = PAPER) -> str:
+    """A row for each model and defence."""
+    return text_table(HEADINGS, (each.line for each in answered(rows, reference)))
+
+
+def findings(rows: polars.DataFrame, more: polars.DataFrame | None = None) -> str:
+    """What follows from a report, a line each.
+
+    Args:
+        rows: of the defences beside the paper's DRQ.
+        more: of more images around a model, without the paper's DRQ; they go before what fewer images said.
+    """
     found = [*answered(rows)]
-    yield table(HEADINGS, (each.line for each in found))
     gains: dict[str, dict[str, Gain]] = {}
-    for each in (*found, *(() if more is None else answered(more, ALONE))):  # the later go before
+    for each in (*found, *(() if more is None else answered(more, ALONE))):
         if each.gain is not None:
             gains.setdefault(each.defence, {})[each.model] = each.gain
-    told = [verdict(name, each) for name, each in gains.items()]
-    if more is not None:
-        yield from on_more(more)
-    yield "\n".join(f"- {each}" for each in (*told, *over_front(rows), *_best(found)))
+    lines = [verdict(name, each) for name, each in gains.items()]
+    return "\n".join(f"- {each}" for each in (*lines, *over_front(rows), *_best(found)))
 
 
 def over_front(rows: polars.DataFrame) -> Iterator[str]:
@@ -149,18 +139,6 @@ def _best(found: Iterable[Answered]) -> Iterator[str]:
         best = max((each for each in cheap if each.model == model), key=lambda each: each.shifts or 0)
         shown = {"model": model, "name": best.defence, "shifts": number("accuracy", best.shifts), "gain": best.gain}
         yield BEST_HELD.format(few=FEW, **shown)
-
-
-def on_more(rows: polars.DataFrame) -> Iterator[str]:
-    """The same without the paper's DRQ."""
-    yield ON_MORE.format(model=rows["model"][0], first=rows["index"].min(), last=rows["index"].max())
-    yield table(HEADINGS, (each.line for each in answered(rows, ALONE)))
-
-
-def behind(rows: polars.DataFrame) -> Iterator[str]:
-    """What goes behind the front, where it is chosen."""
-    yield BEHIND.format(first=rows["index"].min(), last=rows["index"].max(), model=CHOSEN_ON)
-    yield table(HEADINGS, (each.line for each in answered(rows, RESTORED)))
 
 
 def verdict(name: str, gains: dict[str, Gain]) -> str:

@@ -1,8 +1,6 @@
-"""What the pages that are made from kept records have in common: tables, names, and where numbers come from."""
+"""Where the numbers of an experiment come from: the command, the machine, the time and the passes."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
 
 from drq.evaluation.published import stand_ins
 from drq.reproduction.keeping import Record
@@ -35,9 +33,3 @@ def made(name: str, record: Record | None) -> str:
         f"`drq reproduce {name}`: {', '.join(told['devices'])}, {told['seconds']:,.0f} s{part}; passes of models: {passes}; "
         f"{out}{how}seed {told['seed']}; spec {told['spec_hash'][:12]}; torch {told['versions']['torch']}."
     )
-
-
-def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """In Markdown."""
-    lines = (head, ["---"] * len(head), *rows)
-    return "\n".join(f"| {' | '.join(' '.join(str(each).split()).replace('|', '/') for each in line)} |" for line in lines)

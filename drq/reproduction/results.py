@@ -1,0 +1,163 @@
+"""What ``drq reproduce`` prints: the numbers of a run beside those of the paper, and what they say of its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from drq.evaluation.published import notes
+from drq.evaluation.records import require_polars
+from drq.report.tables import WORST_CASE
+from drq.report.typesetting import number, text_table
+from drq.reproduction import cells, gains, overview
+from drq.reproduction.claims import claims, find
+from drq.reproduction.experiments import BEYOND, Entry, entries
+from drq.reproduction.keeping import Record
+from drq.reproduction.measures import Finding
+from drq.reproduction.pictures import FIGURES
+from drq.reproduction.provenance import made, short
+
+if TYPE_CHECKING:
+    import polars
+
+COLUMNS = ("model", "data", "threat", "defence", "paper", "ours", "gain there", "gain here", "p", "sign", "images", "passes")
+IMPROVE, AUGMENT, FRONT, SHIFT, *ATTACKED = BEYOND["improve"]
+BEYOND_THE_PAPER: Mapping[str, Callable[[polars.DataFrame], Iterable[str]]] = {  # what each experiment alone shows
+    **dict.fromkeys(BEYOND["peers"], lambda rows: [overview.summary(rows, None)]),
+    **dict.fromkeys((*BEYOND["redteam"], *ATTACKED), overview.verdicts),
+    **dict.fromkeys((IMPROVE, AUGMENT), lambda rows: [gains.table(rows), gains.findings(rows)]),
+    FRONT: lambda rows: [gains.table(rows, overview.ALONE)],
+    SHIFT: lambda rows: [gains.table(rows, gains.RESTORED)],
+}
+Reason = Callable[[str, Mapping[str, Any]], str | None]  # of an experiment and a cell
+
+
+def shown(record: Record) -> str:
+    """What came out of a table or figure, beside the paper, or of an experiment beyond it; nothing for what is neither."""
+    entry, tell = entries().get(record.name), BEYOND_THE_PAPER.get(record.name)
+    if tell is not None:
+        parts = [f"### {record.about['title']}", *tell(record.rows), made(record.name, record)]
+    else:
+        parts = [] if entry is None else [*section(entry, record, beside(record.name, record))]
+    return "\n\n".join(part for part in parts if part and not part.startswith("!"))
+
+
+def findings(records: Mapping[str, Record | None]) -> dict[str, Finding | None]:
+    """What came out of the claims that need no other records; None where these lack something."""
+    pl = require_polars()
+    rows = {name: each.rows for name, each in records.items() if each is not None}
+    asked = {name: each for name, each in claims().items() if rows.keys() >= {*each.experiments}}
+    return {name: find(each, pl.concat(rows[experiment] for experiment in each.experiments)) for name, each in asked.items()}
+
+
+def claimed(records: Mapping[str, Record | None]) -> str:
+    """A line for each claim that these records tell something of."""
+    found = findings(records)
+    return verdicts({name: found[name] for name in claims() if name in found}) if found else ""
+
+
+def beside(name: str, record: Record | None) -> polars.DataFrame:
+    """The cells of the paper in an experiment, and what came out here, where it was run."""
+    return cells.beside(name, None if record is None else record.rows)
+
+
+def section(entry: Entry, record: Record | None, shown: polars.DataFrame, reason: Reason | None = None) -> Iterator[str]:
+    """A table or figure beside the paper.
+
+    Args:
+        entry: which of them.
+        record: what came out here; None where it was not run.
+        shown: its cells, as :func:`beside` has them.
+        reason: why a gain has another sign than in the paper, where somebody looked into it.
+    """
+    numbered = f"{entry.name[:-1].capitalize()} {entry.name[-1]}: " if entry.name[-1].isdigit() else ""
+    yield f"### {numbered}{entry.title}"
+    if entry.name in notes():
+        yield f"Of the paper: {notes()[entry.name]}"
+    if len(shown):
+        yield text_table(COLUMNS, map(_row, shown.iter_rows(named=True)))
+        yield "\n".join(_other_signs(entry.name, shown, record, reason))
+        yield _beyond(shown, record)
+    if entry.name == "figure5" and record is not None:
+        yield _cosines(record)
+    if entry.name in FIGURES and record is not None:
+        yield f"![{entry.title}](images/paper/{entry.name}.svg)"
+    yield made(entry.name, record)
+
+
+def _row(row: Mapping[str, Any]) -> list[str]:
+    """A cell of the paper as a line."""
+
+    def within(column: str, low: str, high: str) -> str:
+        value, ends = number(column, row[column]), (number(column, row[each]) for each in (low, high))
+        return "" if row[column] is None else f"{value} [{', '.join(ends)}]"
+
+    threat = f"worst of {row['suite']}" if row["threat"] == WORST_CASE else row["threat"]
+    place = [short(row["model"]), row["data"], threat, row["defence"], number("published", row["value"])]
+    gains = [number("difference", row["gain"]), within("difference", "difference_low", "difference_high")]
+    if row["accuracy"] is None:
+        return [*place, "not run", *gains, "", "", "", ""]
+    ours = within("accuracy", "low", "high")
+    return [
+        *place,
+        ours,
+        *gains,
+        number("p_value", row["p_value"]),
+        row["sign"],
+        f"{row['images']:,.0f}",
+        f"{row['passes']:,.0f}",
+    ]
+
+
+def _beyond(shown: polars.DataFrame, record: Record | None) -> str:
+    """What was measured under threats of which the paper has no numbers."""
+    pl = require_polars()
+    if record is None:
+        return ""
+    ours = cells.counted(record.rows).filter(pl.col("victim") == "base", ~pl.col("threat").is_in(shown["threat"].to_list()))
+    ours = ours.filter(~pl.col("suite").is_in(shown["suite"].to_list()), pl.col("threat") != WORST_CASE)
+    lines = [
+        dict(zip(COLUMNS, _row(row | dict.fromkeys(("value", "gain", "sign"))), strict=True))
+        for row in ours.iter_rows(named=True)
+    ]
+    names = ("model", "data", "threat", "defence", "ours", "gain here", "p", "images", "passes")
+    return f"Beyond the paper:\n\n{text_table(names, ([line[name] for name in names] for line in lines))}" if lines else ""
+
+
+def _other_signs(name: str, shown: polars.DataFrame, record: Record | None, reason: Reason | None) -> Iterator[str]:
+    """A line for each gain that is not of the paper's sign: what DRQ changed there, and why, where a reason can be given."""
+    other = shown.filter(shown["sign"].is_in([cells.OPPOSITE, cells.UNCLEAR, cells.NEITHER]))
+    for row in other.iter_rows(named=True):
+        changed = "" if record is None else cells.changed(record.rows, row)
+        why = "" if reason is None else reason(name, row) or "no reason is known"
+        place = f"{row['sign']}: {row['model']}, {row['data']}, {row['threat']}, {row['defence']}"
+        yield f"- {place}: {'; '.join(each for each in (changed, why) if each)}"
+
+
+def _cosines(record: Record) -> str:
+    """Figure 5 in numbers."""
+    names, rows = ("lower quartile", "median", "upper quartile"), []
+    for row in cells.cosines(record.name, record.rows).iter_rows(named=True):
+        theirs, ours = (" / ".join(f"{row[prefix + each]:+.2f}" for each in names) for prefix in ("paper ", ""))
+        rows.append([row["model"], row["threat"], theirs, ours, f"{row['images']:,}"])
+    return text_table(
+        ("model", "attack", "paper: quartile / median / quartile", "ours", "images put right that it had moved"), rows
+    )
+
+
+def verdicts(found: Mapping[str, Finding | None], reasons: Mapping[str, str] | None = None) -> str:
+    """A line for each claim, and what was measured.
+
+    Args:
+        found: what came out of each claim; None where it was not measured.
+        reasons: why claims do not hold here, by their names; None for a table without such a column.
+    """
+    rows, numbers = [], []
+    for name, finding in found.items():
+        claim = claims()[name]
+        verdict, measured = ("not measured", f"`drq reproduce {name}`") if finding is None else finding
+        why = [] if reasons is None else [reasons.get(name, "") if verdict in ("does not hold", "undecided") else ""]
+        rows.append([f"`{name}`", claim.where, claim.says, verdict, *why])
+        numbers.append(f"- `{name}`: {measured}")
+    head = ("claim", "where", "the paper says", "here it", *(() if reasons is None else ("why",)))
+    return f"{text_table(head, rows)}\n\n{chr(10).join(numbers)}"

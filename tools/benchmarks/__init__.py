@@ -1,0 +1,1 @@
+"""What is measured apart from experiments: scripts behind figures in the docs. Each writes a record into results/."""
