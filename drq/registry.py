@@ -189,8 +189,8 @@ SOURCES = Registry(  # of models by names of their own
         "timm:": "drq.models.timm_models:SOURCE",
         "torchvision:": "drq.models.torchvision_models:SOURCE",
         "hf:": "drq.models.huggingface_models:SOURCE",
-        "file:": "drq.models.catalogue:FILE",
+        "file:": "drq.models.loading:FILE",
         "python:": "drq.models.libraries:SOURCE",
-        "denoised:": "drq.models.catalogue:DENOISED",
+        "denoised:": "drq.models.loading:DENOISED",
     }
 )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from drq.bench.attacks import OURS
 from drq.bench.contestants import NAIVE
-from drq.bench.run import read
+from drq.bench.measuring import read
 from drq.bench.subject import THREATS
 from drq.errors import InputError
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from drq.bench import summary
-from drq.bench.run import measure, read
+from drq.bench.measuring import measure, read
 from drq.bench.settings import PARTS, Settings
 from drq.errors import InputError
 from drq.system.progress import Bar, silent

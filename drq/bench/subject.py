@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from drq.bench.numbers import EXPLORED, Training
 from drq.bench.timing import tf32
-from drq.data.catalogue import load as load_data
+from drq.data.loading import load as load_data
 from drq.errors import InputError, MissingError
-from drq.models.catalogue import load as load_model
 from drq.models.classifier import Card
+from drq.models.loading import load as load_model
 from drq.models.trained import place
 from drq.threats.attacks import PGD
 from drq.threats.corruptions import KINDS, Corruption

@@ -51,7 +51,7 @@ def bench(
     Parts: speed, agreement, classes, batch, size, attacks, imagenet. What is left out suits the machine: two minutes on two
     cores, ten on a GPU. See docs/speed.md.
     """
-    from drq.bench.run import measure, read
+    from drq.bench.measuring import measure, read
     from drq.bench.settings import Settings
 
     in_a_clone("--check", check, "python -m tools.promises FILE")

@@ -33,18 +33,18 @@ def demo(
     """
     from drq.commands import screens, terminal
     from drq.evaluation.loop import evaluate
-    from drq.report import runs
+    from drq.report import run_report
 
-    runs.require_all()
+    run_report.require_all()
     spec = tour(images, seed)
     with terminal.progress(quiet) as track:
         prepare(track, say)
     with screens.watching(quiet or as_json, False, say) as tell:
         run = evaluate(spec, out, tell=tell)
-    page, records = run.path / "report.html", runs.rows(run)
-    runs.write(page, runs.shown(run, records))
+    page, records = run.path / "report.html", run_report.rows(run)
+    run_report.write(page, run_report.shown(run, records))
     if as_json:
-        typer.echo(json.dumps(runs.summary(run, records) | {"report": str(page)}, indent=2))
+        typer.echo(json.dumps(run_report.summary(run, records) | {"report": str(page)}, indent=2))
         return
     screens.outcome(records)
     terminal.show(f"Report: {page}. All of it: drq evaluate digits; drq report {run.path}")

@@ -55,19 +55,19 @@ def redteam(
     """
     from drq.commands import screens, terminal
     from drq.evaluation.loop import evaluate
-    from drq.report import runs
+    from drq.report import run_report
     from drq.report.verdict import verdict
 
-    runs.require_all()
+    run_report.require_all()
     with redirect_stdout(sys.stderr), screens.watching(quiet or as_json, False, say) as tell:
         space = {"data": data, "norm": norm, "radius": radius}
         spec = trial(model, defence, parsed(settings or ()), **space, images=images, strength=strength, seed=seed)
         run = evaluate(spec, out, device=device, tell=tell)
-    records = runs.rows(run)
+    records = run_report.rows(run)
     found = verdict(records).adaptive
     if as_json:
         survives = {each.defence: each.survives for each in found}
-        typer.echo(json.dumps(runs.summary(run, records) | {"survives": survives}, indent=2))
+        typer.echo(json.dumps(run_report.summary(run, records) | {"survives": survives}, indent=2))
         return
     screens.outcome(records)
     terminal.show(*map(str, found), f"Run: {run.path}. Next: drq report {shlex.quote(str(run.path))}")
@@ -152,7 +152,7 @@ def parsed(given: Sequence[str]) -> dict[str, Any]:
 
 def _space(model: str, norm: str | None, radius: float | str | None) -> dict[str, Any]:
     """Norm and radius of the attacks: as given, else those of the training."""
-    from drq.models.catalogue import load as load_model
+    from drq.models.loading import load as load_model
 
     card = getattr(load_model(model), "card", None) if norm is None or radius is None else None
     norm, radius = norm or getattr(card, "norm", None), radius or getattr(card, "radius", None)

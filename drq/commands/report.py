@@ -29,16 +29,16 @@ def report(
     The verdict comes first: what DRQ gains, where it loses, what it costs, and whether a gain survives attacks on itself.
     """
     from drq.evaluation.run import Run
-    from drq.report import runs
+    from drq.report import run_report
 
     opened = Run.open(run)
-    records = runs.rows(opened)
-    text = runs.shown(opened, records, form, None if compare is None else Run.open(compare))
-    if left := runs.unfinished(opened, records):
+    records = run_report.rows(opened)
+    text = run_report.shown(opened, records, form, None if compare is None else Run.open(compare))
+    if left := run_report.unfinished(opened, records):
         say(f"{opened.path} is not finished: {left}")
     if out is None and form != "html":
         typer.echo(text, nl=False)
         return
     path = Path(out) if out is not None else opened.path / "report.html"
-    runs.write(path, text)
+    run_report.write(path, text)
     typer.echo(str(path))

@@ -1,9 +1,11 @@
 """Ways to answer with a given model, behind one call, so that they can be compared."""
 
+from collections.abc import Mapping
+
+from drq import registry
 from drq.defences.answers import Answers, answered
 from drq.defences.anti_adversary import AntiAdversary
 from drq.defences.augmentation import Augmentation
-from drq.defences.catalogue import PEERS
 from drq.defences.defence import Custom, Defence, Peer, Quantified, Standard
 from drq.defences.hedge import Hedge
 from drq.defences.memo import Memo
@@ -30,3 +32,5 @@ __all__ = [
     "Tent",
     "answered",
 ]
+
+PEERS: Mapping[str, type[Peer]] = registry.PEERS  # the defences of other authors that have a name in specs

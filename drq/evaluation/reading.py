@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from drq.defences.catalogue import PEERS
+from drq.defences import PEERS
 from drq.defences.defence import Custom, Defence, Quantified, Standard
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
@@ -22,8 +22,8 @@ from drq.registry import AIMS, CORRUPTIONS, FRONTS, SEARCHES, SMOOTHINGS
 from drq.search.gradient import Smoothing
 from drq.search.loop import Search
 from drq.system.code import PYTHON, behind, thing
-from drq.threats.catalogue import FAMILIES
 from drq.threats.corruptions import KINDS, Corruption
+from drq.threats.listing import FAMILIES
 from drq.threats.paper_ensemble import ensemble
 from drq.threats.threat import Threat
 

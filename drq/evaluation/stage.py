@@ -16,8 +16,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from drq.data.catalogue import load as load_data
 from drq.data.dataset import Data, Relabelled
+from drq.data.loading import load as load_data
 from drq.defences.defence import Defence, Quantified
 from drq.drq import DRQ, PRECISIONS
 from drq.errors import InputError, MissingError, require
@@ -27,7 +27,7 @@ from drq.images import View
 from drq.method.adapters import Subset, channels_last
 from drq.method.setting import InPrecision
 from drq.models import weights
-from drq.models.catalogue import load as load_model
+from drq.models.loading import load as load_model
 
 logger = logging.getLogger("drq")
 T = TypeVar("T")

@@ -2,10 +2,10 @@
 
 from drq.images import View
 from drq.models.architectures import ARCHITECTURES
-from drq.models.catalogue import Entry, list, load
 from drq.models.classifier import Card, Classifier, WrongRange
 from drq.models.dncnn import Denoised, DnCNN
 from drq.models.embeddings import TextClassifier
+from drq.models.loading import Entry, list, load
 from drq.models.scikit import from_sklearn
 from drq.models.trained import denoiser
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from drq import images
-from drq.data.catalogue import load as load_data
+from drq.data.loading import load as load_data
 from drq.errors import InputError, require
 from drq.images import View
-from drq.models.catalogue import list as known_models
-from drq.models.catalogue import load as load_model
 from drq.models.classifier import Card
+from drq.models.loading import list as known_models
+from drq.models.loading import load as load_model
 from drq.registry import TRAINED
 
 if TYPE_CHECKING:

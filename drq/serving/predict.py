@@ -18,8 +18,8 @@ from drq.data.folders import ENDINGS
 from drq.decision import Decision
 from drq.drq import DRQ
 from drq.errors import InputError, imported, require
-from drq.models.catalogue import load
 from drq.models.classifier import Card
+from drq.models.loading import load
 from drq.presets import named
 from drq.system.files import in_one_piece
 

@@ -13,8 +13,8 @@ from drq.threats.attacks import (
     SearchAttack,
     SquareAttack,
 )
-from drq.threats.catalogue import Entry, list
 from drq.threats.corruptions import Corruption
+from drq.threats.listing import Entry, list
 from drq.threats.noise import GaussianNoise
 from drq.threats.paper_ensemble import ensemble
 from drq.threats.pursuit import Pursuit, Standing

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from drq.bench import growth
-from drq.bench.run import measure
+from drq.bench.measuring import measure
 from drq.bench.settings import PARTS, Settings
 
 

@@ -16,7 +16,7 @@ import drq
 from drq.commands.cli import main
 from drq.evaluation import published
 from drq.evaluation.sources import as_spec
-from drq.report import runs
+from drq.report import run_report
 from drq.system.code import refuse_code
 
 pytest.importorskip("sklearn")
@@ -165,7 +165,7 @@ def test_a_report_runs_nothing(name, kept, canary):
     assert main(["report", str(path), "--format", "csv"]) == 0
     assert main(["report", str(path), "--allow-code"]) == 2
     run = drq.Run.open(path)
-    assert len(runs.rows(run)) == 2
+    assert len(run_report.rows(run)) == 2
     assert "python:canary" in Path(path, "report.html").read_text()
     assert silent(canary)
 

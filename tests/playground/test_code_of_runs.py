@@ -15,7 +15,7 @@ from drq.commands.cli import main
 pytest.importorskip("gradio")
 pytest.importorskip("sklearn")
 
-from drq.playground import cards, page, run_tab, runs
+from drq.playground import cards, opened_runs, page, run_tab
 
 CANARY = """
     from dataclasses import dataclass
@@ -58,7 +58,7 @@ def imported(folder: Path) -> bool:
 
 
 def test_a_card_is_refused_and_its_record_shown(folder):
-    found = runs.opened(folder, "run")
+    found = opened_runs.opened(folder, "run")
     assert len(run_tab.sample_names(found, 0, "all")) == 2
     shown = run_tab.sample(found, 0, 1)
     assert REFUSED in shown
@@ -72,7 +72,7 @@ def test_a_card_is_refused_and_its_record_shown(folder):
 
 
 def test_a_card_is_drawn_where_it_is_allowed(folder):
-    found = runs.opened(folder, "run")
+    found = opened_runs.opened(folder, "run")
     assert len(run_tab.sample_names(found, 0, "all", allow_code=True)) == 2
     shown = run_tab.sample(found, 0, 1, allow_code=True)
     assert CARD in shown
@@ -108,11 +108,11 @@ def test_the_command_says_so_to_the_page(options, tmp_path, monkeypatch):
 
 
 def test_code_that_is_not_here_leaves_the_record(folder):
-    if runs.opened(folder, "run").groups[0][0] == "digits":
+    if opened_runs.opened(folder, "run").groups[0][0] == "digits":
         pytest.skip("the model is one of ours")
     (folder.parent / "canary.py").unlink()
     cards.classifier.cache_clear()
-    shown = run_tab.sample(runs.opened(folder, "run"), 0, 1, allow_code=True)
+    shown = run_tab.sample(opened_runs.opened(folder, "run"), 0, 1, allow_code=True)
     assert "Sample 1 of digits" in shown
     assert CARD not in shown
 

@@ -60,7 +60,7 @@ def test_names_are_known_and_no_paths(name):
     data = {entry.name.split("/")[0] for entry in drq.data.list()}
     for task in plan(name):
         kind, _, rest = task.model.removeprefix("denoised:").partition("?")[0].partition(":")
-        assert rest in robustbench.PUBLISHED if kind == "robustbench" else kind in models.catalogue.NAMED, task.model
+        assert rest in robustbench.PUBLISHED if kind == "robustbench" else kind in models.loading.NAMED, task.model
         family, *corruption = task.data.split("/")
         assert family.partition(":")[0] in data
         assert corruption in ([], *([kind, "5"] for kind in KINDS))

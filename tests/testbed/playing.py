@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
-from drq.data.catalogue import load
+from drq.data.loading import load
 from testbed.repository import ROOT, reaching
 from testbed.synthetic import records
 

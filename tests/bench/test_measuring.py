@@ -7,7 +7,7 @@ import pytest
 
 from drq.bench import attacks, summary
 from drq.bench.contestants import NAIVE, REFERENCE, contestants
-from drq.bench.run import TASKS, measure, read, write
+from drq.bench.measuring import TASKS, measure, read, write
 from drq.bench.settings import ON_CPU, ON_CUDA, PARTS, Settings
 from drq.bench.workshop import Workshop
 from drq.commands import completion

@@ -9,7 +9,7 @@ from testbed.synthetic import records
 
 import drq
 from drq.errors import InputError
-from drq.playground import cards, markup, run_tab, runs
+from drq.playground import cards, markup, opened_runs, run_tab
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def folder(tmp_path):
 
 
 def test_runs_are_found_and_opened(folder):
-    assert runs.listed(folder) == ["deep/one"]
-    found = runs.opened(folder, "deep/one")
+    assert opened_runs.listed(folder) == ["deep/one"]
+    found = opened_runs.opened(folder, "deep/one")
     assert len(found.records) == 240
     assert run_tab.group_names(found) == ["clean, DRQ linf", "PGD, DRQ linf"]
 
@@ -43,46 +43,46 @@ def test_runs_are_found_and_opened(folder):
 )
 def test_paths_out_of_the_folder_are_refused(folder, name):
     with pytest.raises(InputError, match="run must be"):
-        runs.opened(folder, name)
+        opened_runs.opened(folder, name)
     with pytest.raises(InputError, match="run must be"):
-        runs.opened(folder, str(folder.parent / "outside"))
+        opened_runs.opened(folder, str(folder.parent / "outside"))
 
 
 def test_links_out_of_the_folder_are_refused(folder):
     (folder / "link").symlink_to(folder.parent / "outside")
     with pytest.raises(InputError, match="stays within the folder"):
-        runs.opened(folder, "link")
+        opened_runs.opened(folder, "link")
     (folder / "circle").symlink_to(folder / "circle")
     with pytest.raises(InputError, match="stays within the folder"):
-        runs.opened(folder, "circle")
+        opened_runs.opened(folder, "circle")
     (folder / "here").symlink_to(folder / "deep" / "one")
-    assert len(runs.opened(folder, "here").records) == 240  # one that stays inside is fine
+    assert len(opened_runs.opened(folder, "here").records) == 240  # one that stays inside is fine
     (folder / "deep" / "one" / "images" / "0001-0000000.npz").symlink_to(folder.parent / "outside" / "run.json")
     with pytest.raises(InputError, match="stays within the folder"):
-        runs.opened(folder, "deep/one")
+        opened_runs.opened(folder, "deep/one")
 
 
 def test_a_damaged_run_is_refused(folder):
     (folder / "deep" / "one" / "records" / "0000.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(InputError):
-        runs.opened(folder, "deep/one")
+        opened_runs.opened(folder, "deep/one")
     (folder / "empty").mkdir()
     with pytest.raises(InputError):
-        runs.opened(folder, "empty")
+        opened_runs.opened(folder, "empty")
 
 
 def test_a_run_is_read_again_once_it_changed(folder):
-    before = runs.opened(folder, "deep/one")
-    assert runs.opened(folder, "deep/one") is before
+    before = opened_runs.opened(folder, "deep/one")
+    assert opened_runs.opened(folder, "deep/one") is before
     time.sleep(0.02)
     records(30, models=("digits",), data=("digits",)).write_parquet(folder / "deep" / "one" / "records" / "0000.parquet")
-    assert len(runs.opened(folder, "deep/one").records) == 30 * 3 * 2
+    assert len(opened_runs.opened(folder, "deep/one").records) == 30 * 3 * 2
 
 
 @pytest.mark.parametrize("group", [0, 1])
 def test_filters_find_what_was_repaired_and_broken(folder, group):
-    found = runs.opened(folder, "deep/one")
-    rows = {which: found.samples(found.groups[group], which) for which in runs.FILTERS}
+    found = opened_runs.opened(folder, "deep/one")
+    rows = {which: found.samples(found.groups[group], which) for which in opened_runs.FILTERS}
     right, base = ((rows["all"][name] == rows["all"]["label"]).to_numpy() for name in ("prediction", "base_prediction"))
     assert len(rows["all"]) == 60
     assert rows["repaired"]["index"].to_list() == (right & ~base).nonzero()[0].tolist() == REPAIRED
@@ -94,7 +94,7 @@ def test_filters_find_what_was_repaired_and_broken(folder, group):
 
 
 def test_the_numbers_of_a_run_are_those_of_its_records(folder):
-    found = runs.opened(folder, "deep/one")
+    found = opened_runs.opened(folder, "deep/one")
     shown = run_tab.overview(found)
     rows = found.records.filter(threat="PGD", defence="DRQ linf")
     share = 100 * (rows["prediction"] == rows["label"]).mean()
@@ -103,7 +103,7 @@ def test_the_numbers_of_a_run_are_those_of_its_records(folder):
 
 
 def test_names_of_a_run_have_no_effect(folder):
-    told = run_tab.told(runs.opened(folder, "deep/one"))
+    told = run_tab.told(opened_runs.opened(folder, "deep/one"))
     assert "<b>" not in told
     assert "&lt;b&gt;Bold" in told
     assert markup.text('"><script>') == "&quot;&gt;&lt;script&gt;"
@@ -112,7 +112,7 @@ def test_names_of_a_run_have_no_effect(folder):
 
 
 def test_a_sample_shows_its_image_and_its_record(folder):
-    found = runs.opened(folder, "deep/one")
+    found = opened_runs.opened(folder, "deep/one")
     kept, lost = run_tab.sample(found, 0, 1), run_tab.sample(found, 0, 50)
     assert "Card of the decision of DRQ" in kept
     assert "Card" not in lost
