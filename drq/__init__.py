@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from drq.old_names import OldNames
+from drq.old_names import RENAMED, OldNames, warn
 from drq.version import __version__
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from drq.search.auto_step import AutoStep
     from drq.search.black_box import RayS, Square
     from drq.search.gradient import Gradient, Random
-    from drq.search.loop import Found, Search
+    from drq.search.loop import Search, SearchResult
     from drq.search.minimum_norm import MinimumNorm, nearest
     from drq.search.smoothing import InnerAttack, Noise
 
@@ -46,7 +46,6 @@ __all__ = [
     "Calibrated",
     "Decision",
     "FirstOutput",
-    "Found",
     "Gradient",
     "Group",
     "InnerAttack",
@@ -61,6 +60,7 @@ __all__ = [
     "Restoration",
     "Run",
     "Search",
+    "SearchResult",
     "SingleLogit",
     "Spec",
     "Square",
@@ -107,7 +107,7 @@ _HOMES = {  # where each name is; a test holds this to the imports above, which 
     "drq.search.auto_step": ("AutoStep",),
     "drq.search.black_box": ("RayS", "Square"),
     "drq.search.gradient": ("Gradient", "Random"),
-    "drq.search.loop": ("Found", "Search"),
+    "drq.search.loop": ("Search", "SearchResult"),
     "drq.search.minimum_norm": ("MinimumNorm", "nearest"),
     "drq.search.smoothing": ("InnerAttack", "Noise"),
 }
@@ -121,6 +121,9 @@ if not TYPE_CHECKING:  # type checkers would believe that there is every name
 
     def __getattr__(name: str) -> Any:
         """A name, loaded now and kept; modules of the package are names of it, too."""
+        if name in RENAMED["drq"]:  # not kept, so that every use of the old name is told
+            warn(f"drq.{name}", f"drq.{RENAMED['drq'][name]}")
+            return __getattr__(RENAMED["drq"][name])
         if name in _LOADERS:
             found = import_module(_LOADERS[name]).load
         elif name in _HOME:

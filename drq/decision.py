@@ -11,7 +11,7 @@ from drq.errors import require
 from drq.norms import Norm
 from drq.objectives import log_odds
 from drq.rows import Rows, per_row
-from drq.search.loop import Found, envelope
+from drq.search.loop import SearchResult, envelope
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ class Block:
     passes: Tensor  # (N,)
     stalled: Tensor  # (N,)
     candidates: Candidates
-    quantified: Found  # (R,)
+    quantified: SearchResult  # (R,)
     complete: Tensor  # (R,) bool: False where quantification was pruned
     dropped: Tensor  # (N, C) bool: classes that lost a race before they were explored
     norm: Norm

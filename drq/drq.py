@@ -26,9 +26,9 @@ from drq.engine.drive import Engine
 from drq.errors import require
 from drq.method.adapters import Wrapper
 from drq.method.calibration import Calibrated
+from drq.method.execution import Execution, Facts, InPrecision, check_mode, check_radius, checked, prepare
 from drq.method.regions import Regions, one_by_one
 from drq.method.scores import log_robustness
-from drq.method.setting import Facts, InPrecision, Setting, check_mode, check_radius, checked, prepare
 from drq.norms import Ball, Bounds, Norm, as_norm, check_bounds
 from drq.objectives import Model
 from drq.planes.plane import Extent, Plane, through
@@ -170,8 +170,8 @@ class DRQ(Wrapper):
         eager = InPrecision(self.model, PRECISIONS[self.precision])
         return self._engine.compiled(eager) if self.compile_model else eager
 
-    def seen(self, x: Tensor) -> Tensor:
-        """What is searched in place of x: what the front returns, where there is one."""
+    def after_front(self, x: Tensor) -> Tensor:
+        """What is searched in place of x: the output of the front, where there is one."""
         if self.front is None:
             return x
         if isinstance(self.front, nn.Module):
@@ -213,7 +213,7 @@ class DRQ(Wrapper):
             pixels: points along each side of the grid; those that leave the input box are left out.
             everywhere: whether to calibrate at every point instead.
         """
-        return through(self.variant(front=None), self.seen(x), u, v, extent, pixels, everywhere)
+        return through(self.variant(front=None), self.after_front(x), u, v, extent, pixels, everywhere)
 
     def slice(self, decision: Decision, pixels: int = 60) -> Plane:
         """The plane through a sample and the explored points of its winner and its runner-up, for :func:`drq.report.plots.card`.
@@ -244,33 +244,35 @@ class DRQ(Wrapper):
         apart = differentiated and not unrolled  # searches that need no graph
         blocks, done, parts = self._blocks(x.detach() if apart else x, differentiated), 0, list[tuple[Tensor, Tensor]]()
         with torch.inference_mode(False), torch.set_grad_enabled(unrolled), closing(blocks):
-            for setting, block in blocks:
+            for execution, block in blocks:
                 rows = slice(done, done := done + len(block.x))
                 with torch.set_grad_enabled(differentiated):
-                    block = block.attached(self.seen(x[rows])) if apart else block
-                    parts.append(log_robustness(setting, block, len(x)))
+                    block = block.attached(self.after_front(x[rows])) if apart else block
+                    parts.append(log_robustness(execution, block, len(x)))
         scores, passes = zip(*parts, strict=True)
         return torch.cat(scores), torch.cat(passes)
 
-    def _blocks(self, x: Tensor, points: bool) -> Generator[tuple[Setting, Block]]:
+    def _blocks(self, x: Tensor, points: bool) -> Generator[tuple[Execution, Block]]:
         """Check the batch, then search it block by block; ``points`` tells whether what was found is wanted itself."""
         dtype = PRECISIONS[self.precision]
         if self.front is not None:
             checked(x, self.bounds, None)  # as strictly as without one
-        x, setting = prepare(self.model, self.seen(x), self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts)
-        fits = self.classes is None or self.classes <= setting.classes
-        require(fits, "classes", f"be at most {setting.classes}, the model's classes", self.classes, "None searches all")
+        x, execution = prepare(
+            self.model, self.after_front(x), self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts
+        )
+        fits = self.classes is None or self.classes <= execution.classes
+        require(fits, "classes", f"be at most {execution.classes}, the model's classes", self.classes, "None searches all")
         radius = self.radius if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)
         compiled = self.compile_model and not x.requires_grad
         if compiled:
-            setting = self._engine.prepare(setting, self.chunk, x.is_cuda)
-        carried_out = partial(self._engine.drive, setting) if compiled else partial(one_by_one, setting.solve)
-        self._log_cost(len(x), setting.classes)
+            execution = self._engine.prepare(execution, self.chunk, x.is_cuda)
+        carried_out = partial(self._engine.drive, execution) if compiled else partial(one_by_one, execution.solve)
+        self._log_cost(len(x), execution.classes)
 
         settings = (self.alpha, self.explore, self.quantify, self.classes, self.explore_base, self.prune, points)
-        with closing(Regions(setting, radius, *settings).blocks(x, carried_out)) as blocks:
+        with closing(Regions(execution, radius, *settings).blocks(x, carried_out)) as blocks:
             for block in blocks:
-                yield setting, block
+                yield execution, block
 
     def _log_cost(self, samples: int, classes: int) -> None:
         passes = samples * self.most_passes(classes)

@@ -15,7 +15,7 @@ from typing import Any
 _ROOMS_OF = {
     "system": ("downloads", "files", "progress", "threads"),
     "search": ("auto_step", "black_box", "gradient", "minimum_norm", "smoothing"),
-    "method": ("adapters", "calibration", "race", "regions", "scores", "setting"),
+    "method": ("adapters", "calibration", "race", "regions", "scores"),
     "engine": ("compiled", "slots", "twin"),
     "planes": ("plane", "slices"),
     "report": ("plots", "selective", "statistics", "tables"),
@@ -23,11 +23,16 @@ _ROOMS_OF = {
     "commands": ("cli",),
 }
 MOVED = {f"drq.{name}": f"drq.{room}.{name}" for room, names in _ROOMS_OF.items() for name in names}
-MOVED["drq.inputs"] = "drq.method.setting"
+MOVED |= dict.fromkeys(("drq.inputs", "drq.setting"), "drq.method.execution")
+RENAMED = {  # names of 0.1 in these modules, and what they are called now
+    "drq": {"Found": "SearchResult"},
+    "drq.search": {"Found": "SearchResult", "Look": "Observation"},
+}
 ROOMS = {"drq.search": "drq.search.loop", "drq.engine": "drq.engine.drive", "drq.report": "drq.report.html"}  # once modules
 
 
-def _warn(old: str, new: str) -> None:
+def warn(old: str, new: str) -> None:
+    """Tell the caller that a name of 0.1 has another one since 0.2."""
     message = f"{old} is {new} since 0.2; the old name goes with 0.3"
     warnings.warn(message, DeprecationWarning, stacklevel=3)  # the importer: frames of Python's own do not count
 
@@ -42,8 +47,13 @@ class OldNames(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Put the module at its new place in the old one's: Python takes what is in ``sys.modules`` in the end."""
         old, new = module.__name__, MOVED[module.__name__]
-        _warn(old, new)
+        warn(old, new)
         sys.modules[old] = import_module(new)
+
+
+def renamed(module: str, name: str) -> str:
+    """The present name of something that 0.1 had under ``name`` in this module; the same name where it was not renamed."""
+    return RENAMED.get(module, {}).get(name, name)
 
 
 def of_room(room: str) -> Callable[[str], Any]:
@@ -51,10 +61,10 @@ def of_room(room: str) -> Callable[[str], Any]:
 
     def found(name: str) -> Any:
         ours = name.startswith("__") or find_spec(f"{room}.{name}") is not None  # a file of the room is no old name
-        module = None if ours else import_module(ROOMS[room])
-        if module is None or not hasattr(module, name):
+        module, present = None if ours else import_module(ROOMS[room]), renamed(room, name)
+        if module is None or not hasattr(module, present):
             raise AttributeError(f"module {room!r} has no attribute {name!r}")
-        _warn(f"{room}.{name}", f"{ROOMS[room]}.{name}")
-        return getattr(module, name)
+        warn(f"{room}.{name}", f"{ROOMS[room]}.{present}")
+        return getattr(module, present)
 
     return found

@@ -46,7 +46,7 @@ class Calibration(NamedTuple):
     label: Tensor  # of the model, at x
     odds: Tensor  # log-odds of that label at x, which the points must have for another
     objective: drq.Objective
-    found: drq.Found
+    found: drq.SearchResult
 
 
 CALIBRATED: dict[str, Calibration] = {}

@@ -16,7 +16,7 @@ from cifar10 import images
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from drq.method.setting import InPrecision
+from drq.method.execution import InPrecision
 from drq.models import weights
 from drq.models.dncnn import DnCNN
 from drq.models.trained import place

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from drq import Ball, Gradient, away_from
-from drq.method.setting import InPrecision
+from drq.method.execution import InPrecision
 from drq.search.loop import search
 from drq.system.progress import Tell
 

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, IterableDataset
 from drq.data.dataset import Data, as_floats, check_view
 from drq.errors import require
 from drq.images import View, pixels
-from drq.method.setting import TOLERANCE
+from drq.method.execution import TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)

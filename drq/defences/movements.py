@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from drq.defences.defended import Defended, check_amount
-from drq.method.setting import checked
+from drq.method.execution import checked
 from drq.norms import Ball, Bounds, Linf
 from drq.objectives import Objective
 from drq.search.loop import check_steps, envelope, slope

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from drq.engine.twin import Twin
-from drq.method.setting import InPrecision
+from drq.method.execution import InPrecision
 from drq.objectives import Model
 
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from drq.engine.compiled import Compiled
-from drq.engine.slots import BATCHES, Lane, Studio, Ticket, fused, is_last
+from drq.engine.slots import BATCHES, GraphRecorder, Job, SlotGroup, fused_update, only_last_remains
+from drq.method.execution import Execution, InPrecision
 from drq.method.regions import Procedure
-from drq.method.setting import InPrecision, Setting
 from drq.objectives import Model
-from drq.search.loop import Going, Problems
+from drq.search.loop import Problems, Progress
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Engine:
     """
 
     def __init__(self) -> None:
-        self.lanes: dict[object, Lane] = {}
+        self.groups: dict[object, SlotGroup] = {}
         self.models: dict[torch.dtype | None, Compiled] = {}
         self.exact: InPrecision | None = None
         self.lock = Lock()
@@ -45,21 +45,21 @@ class Engine:
     def __reduce__(self) -> tuple[type[Engine], tuple[()]]:
         return Engine, ()
 
-    def prepare(self, setting: Setting, chunk: int | None, on_gpu: bool) -> Setting:
-        """The setting with the compiled model, and with as many rows as there are slots."""
-        assert isinstance(setting.model, InPrecision)
-        compiled = self.compiled(setting.model)
+    def prepare(self, execution: Execution, chunk: int | None, on_gpu: bool) -> Execution:
+        """The execution with the compiled model, and with as many rows as there are slots."""
+        assert isinstance(execution.model, InPrecision)
+        compiled = self.compiled(execution.model)
         assert self.exact is not None
-        chunk = chunk or _power_of_2(min(setting.chunk, MOST_SLOTS))
+        chunk = chunk or _power_of_2(min(execution.chunk, MOST_SLOTS))
         spare = BATCHES[0] if on_gpu else 0  # graphs of the smallest batch take as long with fewer rows
-        return replace(setting, searched=compiled, exact=self.exact, chunk=chunk, together=TOGETHER, spare=spare)
+        return replace(execution, searched=compiled, exact=self.exact, chunk=chunk, together=TOGETHER, spare=spare)
 
     def compiled(self, eager: InPrecision) -> Compiled:
         """The model compiled in its precision, with the weights that it has now."""
         model, dtype = eager.model, eager.dtype
-        with self.lock:  # another thread may be at work on the lanes
+        with self.lock:  # another thread may be at work on the slots
             if self.exact is None or not all(each.follows(model) for each in self.models.values()):
-                self.lanes, self.models, self.exact = {}, {}, InPrecision(model, None)
+                self.groups, self.models, self.exact = {}, {}, InPrecision(model, None)
             if dtype not in self.models:
                 logger.warning(
                     "drq: the model is compiled for this and later calls of any batch size, which takes up to a minute"
@@ -68,34 +68,34 @@ class Engine:
             self.models[dtype].refresh()
             return self.models[dtype]
 
-    def drive(self, setting: Setting, procedures: Iterable[Procedure[T]], most: float = MOST_BLOCKS) -> Generator[T]:
-        """What the procedures end with, in their order; ``most`` of them are under way at a time."""
+    def drive(self, execution: Execution, procedures: Iterable[Procedure[T]], most: float = MOST_BLOCKS) -> Generator[T]:
+        """The results of the procedures, in their order; at most ``most`` of them are under way at a time."""
         with self.lock:
             try:
-                yield from self._drive(enumerate(procedures), setting, most)
+                yield from self._drive(enumerate(procedures), execution, most)
             finally:
-                for lane in self.lanes.values():
-                    lane.clear()
+                for group in self.groups.values():
+                    group.clear()
 
-    def _drive(self, numbered: Iterator[tuple[int, Procedure[T]]], setting: Setting, most: float) -> Iterator[T]:
+    def _drive(self, numbered: Iterator[tuple[int, Procedure[T]]], execution: Execution, most: float) -> Iterator[T]:
         running: dict[int, Procedure[T]] = {}
         ended: dict[int, T] = {}
         upcoming = 0
 
-        def resume(owner: int, going: Going | None) -> None:
-            """Hand in what a procedure asks for next."""
+        def resume(owner: int, progress: Progress | None) -> None:
+            """Enqueue the problems that a procedure yields next."""
             try:
-                problems = next(running[owner]) if going is None else running[owner].send(going)
+                problems = next(running[owner]) if progress is None else running[owner].send(progress)
                 while problems.method.in_step or not len(problems):
-                    problems = running[owner].send(setting.solve(problems))
+                    problems = running[owner].send(execution.solve(problems))
             except StopIteration as stop:
                 ended[owner] = stop.value
                 del running[owner]
             else:
-                self._hand_in(problems, owner, setting)
+                self._enqueue(problems, owner, execution)
 
         while True:
-            while len(running) < most and sum(lane.waiting for lane in self.lanes.values()) < setting.chunk:
+            while len(running) < most and sum(group.waiting for group in self.groups.values()) < execution.chunk:
                 if (started := next(numbered, None)) is None:
                     break
                 running[started[0]] = started[1]
@@ -105,45 +105,45 @@ class Engine:
                 upcoming += 1
             if not running:
                 return
-            fullest = max(self.lanes.values(), key=lambda lane: lane.load)
+            fullest = max(self.groups.values(), key=lambda group: group.load)
             assert fullest.load, "a problem was lost"
-            for ticket in fullest.step():
-                if ticket.problems.looks.stop == ticket.asked.stop:
-                    resume(ticket.owner, ticket.result)
+            for job in fullest.step():
+                if job.problems.observations.stop == job.requested.stop:
+                    resume(job.owner, job.result)
                 else:
-                    rest = range(ticket.problems.looks.stop, ticket.asked.stop)
-                    self._hand_in(ticket.problems.resumed(ticket.result).due(rest), ticket.owner, setting)
+                    rest = range(job.problems.observations.stop, job.requested.stop)
+                    self._enqueue(job.problems.continued_from(job.result).limited_to(rest), job.owner, execution)
 
-    def _hand_in(self, problems: Problems, owner: int, setting: Setting) -> None:
-        """Let problems wait for slots; where they are many, their last looks wait for each other, and do without gradients."""
-        asked, last = problems.looks, problems.method.steps
-        if problems.enough is None and asked.start < last < asked.stop and len(problems) > setting.spare:
-            problems = problems.due(range(asked.start, last))
-        self._lane(problems, setting).queue.append(Ticket(problems, owner, asked))
+    def _enqueue(self, problems: Problems, owner: int, execution: Execution) -> None:
+        """Let problems wait for slots; where they are many, their last observations wait for each other, and need no gradient."""
+        requested, last = problems.observations, problems.method.steps
+        if problems.stop_below is None and requested.start < last < requested.stop and len(problems) > execution.spare:
+            problems = problems.limited_to(range(requested.start, last))
+        self._group(problems, execution).queue.append(Job(problems, owner, requested))
 
-    def _lane(self, problems: Problems, setting: Setting) -> Lane:
+    def _group(self, problems: Problems, execution: Execution) -> SlotGroup:
         """The slots for problems of this kind; whatever a recorded graph would not see change is part of the kind."""
-        size = setting.chunk
+        size = execution.chunk
         objective, center = problems.objective, problems.ball.center
-        norm, limits, frozen = setting.space
+        norm, limits, frozen = execution.space
         bounds = tuple(id(each) if isinstance(each, Tensor) else each for each in limits or ())
         space = (center.shape[1:], center.dtype, center.device, center.stride()[1:], norm, bounds, id(frozen))
-        kind = (problems.method, is_last(problems), objective.measure, objective.model, space, size, _flags())
-        if kind not in self.lanes:
-            sizes, studio = self._graphs(objective.model, size, center.device)
-            often = bool(sizes) and isinstance(objective.model, Compiled) and not is_last(problems)
-            self.lanes[kind] = Lane(problems, size, sizes, studio, fused() if often else None)
-        return self.lanes[kind]
+        kind = (problems.method, only_last_remains(problems), objective.measure, objective.model, space, size, _flags())
+        if kind not in self.groups:
+            sizes, recorder = self._graphs(objective.model, size, center.device)
+            often = bool(sizes) and isinstance(objective.model, Compiled) and not only_last_remains(problems)
+            self.groups[kind] = SlotGroup(problems, size, sizes, recorder, fused_update() if often else None)
+        return self.groups[kind]
 
-    def _graphs(self, model: Model, size: int, device: torch.device) -> tuple[list[int], Studio | None]:
+    def _graphs(self, model: Model, size: int, device: torch.device) -> tuple[list[int], GraphRecorder | None]:
         """The batches for which there are CUDA graphs, and where these are recorded."""
         fixed = all(each.holds_tensors for each in self.models.values())  # else weights may move without being seen to
         if device.type != "cuda" or not fixed:
             return [], None
-        studio = next((lane.studio for lane in self.lanes.values()), None) or Studio(device)
+        recorder = next((group.recorder for group in self.groups.values()), None) or GraphRecorder(device)
         if model is self.exact:  # full precision is slow enough to launch larger batches one by one, without empty slots
-            return [each for each in BATCHES if each < min(size, 100)], studio
-        return [each for each in BATCHES if each < size] + [size], studio
+            return [each for each in BATCHES if each < min(size, 100)], recorder
+        return [each for each in BATCHES if each < size] + [size], recorder
 
 
 def _flags() -> tuple[object, ...]:

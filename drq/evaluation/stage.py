@@ -25,7 +25,7 @@ from drq.evaluation.plan import tasks
 from drq.evaluation.spec import Spec
 from drq.images import View
 from drq.method.adapters import Subset, channels_last
-from drq.method.setting import InPrecision
+from drq.method.execution import InPrecision
 from drq.models import weights
 from drq.models.loading import load as load_model
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from drq.errors import require
-from drq.method.setting import Setting, prepare
+from drq.method.execution import Execution, prepare
 from drq.norms import Bounds, Norm, as_norm, check_bounds
 from drq.objectives import Model, confident_elsewhere, elsewhere_at, log_odds
 from drq.search.loop import Problems, check_steps
@@ -32,17 +32,17 @@ class Calibrated:
         require(known, "confidence", "lie in [0, 1) or be None", repr(self.confidence), "None takes the sample's own confidence")
         check_steps("steps", self.steps)
 
-    def problems(self, setting: Setting, x: Tensor, logits: Tensor) -> Problems:
+    def problems(self, execution: Execution, x: Tensor, logits: Tensor) -> Problems:
         """To find the nearest confident point of another class; its ``merit`` is the radius, infinite where there is none."""
         label = logits.argmax(1)
         if self.confidence is None:
             own = log_odds(logits, label)
-            rounding = 64 * torch.finfo(own.dtype).eps * (1 + own.abs()) + setting.near(logits)
+            rounding = 64 * torch.finfo(own.dtype).eps * (1 + own.abs()) + execution.near(logits)
             own = own - rounding  # so that x itself is above it in any batch: on the edge, rounding would choose its slope
-            objective = elsewhere_at(setting.searched, label, own)
+            objective = elsewhere_at(execution.searched, label, own)
         else:
-            objective = confident_elsewhere(setting.searched, label, self.confidence)
-        unlimited = setting.space.ball(x, torch.full_like(logits[:, 0], torch.inf))
+            objective = confident_elsewhere(execution.searched, label, self.confidence)
+        unlimited = execution.space.ball(x, torch.full_like(logits[:, 0], torch.inf))
         return Problems.new(MinimumNorm(self.steps), objective, unlimited)  # Eq. 1
 
 
@@ -69,6 +69,6 @@ def calibrate(
     calibrated = Calibrated(confidence, steps)
     check_bounds(bounds)
     with torch.inference_mode(False), torch.no_grad():
-        x, setting = prepare(model, x, as_norm(norm), bounds, frozen)
-        radius = setting.solve(calibrated.problems(setting, x, setting.logits(x))).found.merit
+        x, execution = prepare(model, x, as_norm(norm), bounds, frozen)
+        radius = execution.solve(calibrated.problems(execution, x, execution.logits(x))).best.merit
     return radius, radius < torch.inf

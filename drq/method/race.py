@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from drq.rows import in_order
-from drq.search.loop import Found, Going, Problems
+from drq.search.loop import Problems, Progress, SearchResult
 
 BEHIND = 4.0  # typical gains of one step; a class this far behind the first is dropped
 ALWAYS, OFTEN = 2, 4  # so many classes are never dropped; so many may stay, however many fall behind
 
 
 def heats(steps: int) -> list[range]:
-    """The looks of exploration between which classes are dropped: after 2, 4, 8, ... of them, in its first half.
+    """The observations of exploration in groups; classes are dropped after 2, 4, 8, ... observations of its first half.
 
     >>> heats(20)
     [range(0, 2), range(2, 4), range(4, 8), range(8, 21)]
@@ -29,32 +29,34 @@ def heats(steps: int) -> list[range]:
     return [range(*pair) for pair in zip(ends, [*ends[1:], steps + 1], strict=True)]
 
 
-def race(problems: Problems, sample: Tensor, label: Tensor, start: Tensor) -> Generator[Problems, Going, tuple[Found, Tensor]]:
+def race(
+    problems: Problems, sample: Tensor, label: Tensor, start: Tensor
+) -> Generator[Problems, Progress, tuple[SearchResult, Tensor]]:
     """Explore the classes of every sample, and drop those that fall behind.
 
     Args:
-        problems: one for each (sample, class).
-        sample: (R,) whose.
-        label: (R,) for which class.
+        problems: one for each pair of sample and class.
+        sample: (R,) the sample of each problem.
+        label: (R,) the class of each problem.
         start: (N, C) log-odds at the samples themselves.
 
     Returns:
-        found: what each search found until its end, or until it was dropped.
+        best: the result of each search at its end, or when it was dropped.
         finished: (R,) bool.
     """
     rows = torch.arange(len(problems), device=sample.device)
-    left: list[tuple[Tensor, Going]] = []
+    dropped: list[tuple[Tensor, Progress]] = []
     *early, last = heats(problems.method.steps)
-    for looks in early:
-        going = yield problems.due(looks)
-        odds = torch.full_like(start, -torch.inf).index_put((sample, label), -going.found.lowest)
-        stay = _in_the_race(odds, (odds - start) / (looks.stop - 1))[sample, label]
-        left.append((rows[~stay], going[~stay]))
-        rows, sample, label, problems = rows[stay], sample[stay], label[stay], problems.resumed(going)[stay]
-    going = yield problems.due(last)
-    found = in_order(*zip(*left, (rows, going), strict=True)).found
-    finished = torch.zeros_like(found.passes, dtype=torch.bool).index_fill(0, rows, True)
-    return found, finished
+    for observations in early:
+        progress = yield problems.limited_to(observations)
+        odds = torch.full_like(start, -torch.inf).index_put((sample, label), -progress.best.lowest)
+        stay = _in_the_race(odds, (odds - start) / (observations.stop - 1))[sample, label]
+        dropped.append((rows[~stay], progress[~stay]))
+        rows, sample, label, problems = rows[stay], sample[stay], label[stay], problems.continued_from(progress)[stay]
+    progress = yield problems.limited_to(last)
+    best = in_order(*zip(*dropped, (rows, progress), strict=True)).best
+    finished = torch.zeros_like(best.passes, dtype=torch.bool).index_fill(0, rows, True)
+    return best, finished
 
 
 def _in_the_race(odds: Tensor, gain: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The decision regions around a block of samples: explored and quantified, in the order of the paper.
 
-What is to be searched is handed out as problems, and what was found comes back: :func:`one_by_one` solves them as they come,
-:mod:`drq.engine.slots` those of several blocks together. So the method is written once, whoever does the work.
+The method is written as generators, which yield search problems and receive their solutions: :func:`one_by_one` solves them one
+after the other, :mod:`drq.engine.slots` those of several blocks together. So the method is written once, for both.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from torch import Tensor
 
 from drq.decision import Block, Candidates
 from drq.method.calibration import Calibrated
+from drq.method.execution import Execution
 from drq.method.race import race
-from drq.method.setting import Setting
 from drq.objectives import Model, away_from, log_odds, toward
 from drq.rows import in_order
-from drq.search.loop import Found, Going, Problems, Search
+from drq.search.loop import Problems, Progress, Search, SearchResult
 
 T = TypeVar("T")
-Procedure = Generator[Problems, Going, T]  # what yields problems, takes them back solved, and ends with a T
+Procedure = Generator[Problems, Progress, T]  # yields problems, receives them solved, and returns a T
 
 
-def one_by_one(solve: Callable[[Problems], Going], procedures: Iterable[Procedure[T]], _most: float = 1) -> Generator[T]:
+def one_by_one(solve: Callable[[Problems], Progress], procedures: Iterable[Procedure[T]], _most: float = 1) -> Generator[T]:
     """Carry out one procedure after the other, however many might be under way at a time."""
     for procedure in procedures:
         try:
@@ -43,7 +43,7 @@ def one_by_one(solve: Callable[[Problems], Going], procedures: Iterable[Procedur
 class Regions:
     """Finds the regions of the classes around samples; the arguments are those of :class:`drq.DRQ`."""
 
-    setting: Setting
+    execution: Execution
     radius: Tensor | Calibrated  # (N,) of exploration, or how it is calibrated
     alpha: float
     explore: Search
@@ -51,14 +51,14 @@ class Regions:
     classes: int | None
     explore_base: bool
     prune: Literal["none", "exact", "race"]
-    points: bool  # whether blocks keep what was found
+    points: bool  # whether blocks keep the points that were found
 
     def blocks(self, x: Tensor, carried_out: Callable[..., Generator[Block]]) -> Generator[Block]:
-        """All samples, block by block; ``carried_out`` does what procedures ask for, so many of them at a time."""
-        rows = max(1, self.setting.together * self.setting.chunk // (self.classes or self.setting.classes))
+        """All samples, block by block; ``carried_out`` solves what procedures yield, at most so many of them at a time."""
+        rows = max(1, self.execution.together * self.execution.chunk // (self.classes or self.execution.classes))
         radii = repeat(None) if isinstance(self.radius, Calibrated) else torch.split(self.radius, rows)
         blocks = carried_out(self.search(*each) for each in zip(torch.split(x, rows), radii, strict=False))
-        if self.setting.rounding:  # all of them first, so that the near ties of all are searched together
+        if self.execution.rounding:  # all of them first, so that the near ties of all are searched together
             with closing(blocks):
                 settled = [self.settle(block) for block in blocks]
             blocks = carried_out(settled, math.inf)
@@ -68,36 +68,37 @@ class Regions:
     def search(self, x: Tensor, radius: Tensor | None) -> Procedure[Block]:
         """Calibration (where there is no ``radius``), exploration and quantification for a block of samples."""
         with torch.no_grad():
-            logits = self.setting.logits(x)
-        near, classes = self.setting.near(logits), self._classes(logits)
+            logits = self.execution.logits(x)
+        near, classes = self.execution.near(logits), self._classes(logits)
         spent = _Spent(torch.ones_like(classes[:, 0]), torch.zeros_like(classes[:, 0]))
         if radius is None:
             assert isinstance(self.radius, Calibrated)
-            calibration = (yield self.radius.problems(self.setting, x.detach(), logits)).found  # Eq. 1
+            calibration = (yield self.radius.problems(self.execution, x.detach(), logits)).best  # Eq. 1
             radius = calibration.merit
             spent.add(torch.arange(len(x), device=x.device), calibration)
 
         sample, rank = (radius < torch.inf)[:, None].expand(classes.shape).nonzero(as_tuple=True)
         samples = _Samples(x, logits, radius, near, spent)
-        candidates, dropped = yield from self._explored(samples, self.setting.searched, sample, classes[sample, rank], self.prune)
-        quantified, complete = yield from self._quantified(samples, self.setting.searched, candidates)
+        searched, label = self.execution.searched, classes[sample, rank]
+        candidates, dropped = yield from self._explored(samples, searched, sample, label, self.prune)
+        quantified, complete = yield from self._quantified(samples, searched, candidates)
         cost = (spent.passes, spent.stalled)
-        block = Block(x, logits, classes, radius, *cost, candidates, quantified, complete, dropped, self.setting.space.norm)
+        block = Block(x, logits, classes, radius, *cost, candidates, quantified, complete, dropped, self.execution.space.norm)
         return block if self.points else block.without_points()
 
     def settle(self, block: Block) -> Procedure[Block]:
         """Search the first classes of near ties again, in the precision of x: rounding shall not decide between them."""
         candidates, unknown = block.candidates, torch.full_like(block.logits, -torch.inf)
         odds = candidates.table(torch.where(block.complete, block.quantified.value.detach(), -torch.inf), unknown)
-        close = odds >= odds.amax(1, keepdim=True) - self.setting.near(block.logits)[:, None]
+        close = odds >= odds.amax(1, keepdim=True) - self.execution.near(block.logits)[:, None]
         tied = (close & (close.sum(1, keepdim=True) > 1))[candidates.sample, candidates.label] & block.complete
         if not tied.any():
             return block
         pairs, spent = candidates[tied], _Spent(block.passes, block.stalled)
-        x = block.x.contiguous(memory_format=self.setting.exact_layout)
-        samples = _Samples(x, block.logits, block.radius, self.setting.near(block.logits), spent)
-        again, _ = yield from self._explored(samples, self.setting.exact, pairs.sample, pairs.label, "none")
-        least = yield from self._least(samples, self.setting.exact, again, slice(None))
+        x = block.x.contiguous(memory_format=self.execution.exact_layout)
+        samples = _Samples(x, block.logits, block.radius, self.execution.near(block.logits), spent)
+        again, _ = yield from self._explored(samples, self.execution.exact, pairs.sample, pairs.label, "none")
+        least = yield from self._least(samples, self.execution.exact, again, slice(None))
         part = replace(block, candidates=again, quantified=least, complete=torch.ones_like(again.label, dtype=torch.bool))
         part = part if self.points else part.without_points()
         return replace(
@@ -121,20 +122,20 @@ class Regions:
         """The most confident point of every class that was reached, and the classes (N, C) that a race dropped."""
         is_base = label == samples.logits.argmax(1)[sample]
         at_x = is_base & (not self.explore_base)
-        ball = self.setting.space.ball(samples.x[sample], torch.where(at_x, 0, samples.radius[sample]))
+        ball = self.execution.space.ball(samples.x[sample], torch.where(at_x, 0, samples.radius[sample]))
         problems = Problems.new(self.explore, toward(model, label), ball)  # Eq. 2 and 4
         if prune == "race":
-            found, finished = yield from race(problems, sample, label, log_odds(samples.logits))
+            best, finished = yield from race(problems, sample, label, log_odds(samples.logits))
         else:
-            found = (yield problems).found
+            best = (yield problems).best
             finished = torch.ones_like(label, dtype=torch.bool)
         # The base label is reached at x itself, even where the searched model, rounding, says otherwise.
-        odds = torch.where(found.admitted, -found.value.detach(), log_odds(samples.logits)[sample, label])
-        reached = Candidates(sample, label, found.point, odds)[(found.admitted | is_base) & finished]
-        samples.spent.add(sample, found)
+        odds = torch.where(best.admitted, -best.value.detach(), log_odds(samples.logits)[sample, label])
+        reached = Candidates(sample, label, best.point, odds)[(best.admitted | is_base) & finished]
+        samples.spent.add(sample, best)
         return reached, torch.zeros_like(samples.logits, dtype=torch.bool).index_put((sample, label), ~finished)
 
-    def _quantified(self, samples: _Samples, model: Model, candidates: Candidates) -> Procedure[tuple[Found, Tensor]]:
+    def _quantified(self, samples: _Samples, model: Model, candidates: Candidates) -> Procedure[tuple[SearchResult, Tensor]]:
         """The least confident point around every candidate, and whether its search was finished rather than pruned.
 
         Candidates are searched in the order of their explored confidence, first two of a sample, then two, four, eight, ...: what
@@ -143,7 +144,7 @@ class Regions:
         """
         everything = torch.ones_like(candidates.label, dtype=torch.bool)
         at_once = None
-        if self.prune == "none" or len(everything) <= self.setting.spare:
+        if self.prune == "none" or len(everything) <= self.execution.spare:
             at_once = yield from self._least(samples, model, candidates, slice(None))
         if self.prune == "none":
             assert at_once is not None
@@ -151,21 +152,24 @@ class Regions:
         unknown = torch.full_like(samples.logits, -torch.inf)
         rank, here = candidates.ranks(unknown), candidates.sample
         values, bar, finished = unknown, unknown[:, 0], ~everything
-        parts: list[tuple[Tensor, Found]] = []
+        parts: list[tuple[Tensor, SearchResult]] = []
         for first, last in _rounds(unknown.shape[1]):
-            due = ((rank >= first) & (rank < last) & (candidates.log_odds >= bar[here])).nonzero()[:, 0]
-            if not len(due):
+            pending = ((rank >= first) & (rank < last) & (candidates.log_odds >= bar[here])).nonzero()[:, 0]
+            if not len(pending):
                 break
-            enough = bar[here[due]] if first else None
-            found = at_once[due] if at_once is not None else (yield from self._least(samples, model, candidates, due, enough))
-            finished = finished.index_put((due,), found.value >= bar[here[due]])
-            values = values.index_put((here[due], candidates.label[due]), found.value.detach())
+            stop_below = bar[here[pending]] if first else None
+            if at_once is None:
+                least = yield from self._least(samples, model, candidates, pending, stop_below)
+            else:
+                least = at_once[pending]
+            finished = finished.index_put((pending,), least.value >= bar[here[pending]])
+            values = values.index_put((here[pending], candidates.label[pending]), least.value.detach())
             bar = values.topk(2).values[:, 1] - samples.near
-            parts.append((due, found))
+            parts.append((pending, least))
         never = everything
-        for due, _ in parts:
-            never = never.index_fill(0, due, False)
-        parts.append((never.nonzero()[:, 0], Found.nothing(candidates.point[never])))
+        for searched, _ in parts:
+            never = never.index_fill(0, searched, False)
+        parts.append((never.nonzero()[:, 0], SearchResult.empty(candidates.point[never])))
         return in_order(*zip(*parts, strict=True)), finished
 
     def _least(
@@ -174,15 +178,16 @@ class Regions:
         model: Model,
         candidates: Candidates,
         rows: Tensor | slice,
-        enough: Tensor | None = None,
-    ) -> Procedure[Found]:
+        stop_below: Tensor | None = None,
+    ) -> Procedure[SearchResult]:
         """The least confident point around each of these candidates."""
         candidates = candidates[rows]
-        ball = self.setting.space.ball(candidates.point, self.alpha * samples.radius[candidates.sample])
-        found = (yield Problems.new(self.quantify, away_from(model, candidates.label), ball, enough=enough)).found  # Eq. 3 and 5
-        samples.spent.add(candidates.sample, found)
+        ball = self.execution.space.ball(candidates.point, self.alpha * samples.radius[candidates.sample])
+        problems = Problems.new(self.quantify, away_from(model, candidates.label), ball, stop_below=stop_below)  # Eq. 3 and 5
+        least = (yield problems).best
+        samples.spent.add(candidates.sample, least)
         # The start was scored before, perhaps in another batch: rounding must not lift robustness above that.
-        return replace(found, value=torch.minimum(found.value, candidates.log_odds))
+        return replace(least, value=torch.minimum(least.value, candidates.log_odds))
 
 
 def _rounds(classes: int) -> list[tuple[int, int]]:
@@ -200,9 +205,9 @@ class _Spent:
     passes: Tensor  # (N,)
     stalled: Tensor  # (N,)
 
-    def add(self, sample: Tensor, found: Found) -> None:
-        self.passes = self.passes.index_add(0, sample, found.passes)
-        self.stalled = self.stalled.index_add(0, sample, found.stalled)
+    def add(self, sample: Tensor, result: SearchResult) -> None:
+        self.passes = self.passes.index_add(0, sample, result.passes)
+        self.stalled = self.stalled.index_add(0, sample, result.stalled)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from drq.decision import Block, conclude
-from drq.method.setting import Setting
+from drq.method.execution import Execution
 from drq.objectives import log_odds
 from drq.rows import per_row
 from drq.search.loop import recompute
@@ -17,14 +17,14 @@ from drq.search.loop import recompute
 REACHED_FLOOR, UNREACHED = -9e3, -1e4  # log-robustness is finite, and a class that was reached is above all that were not
 
 
-def log_robustness(setting: Setting, block: Block, samples: int) -> tuple[Tensor, Tensor]:
+def log_robustness(execution: Execution, block: Block, samples: int) -> tuple[Tensor, Tensor]:
     """(N, C) scores of a block from a batch of so many ``samples``, and (N,) passes, those for the scores included."""
     with torch.no_grad():
         decision = conclude(block)
     candidates, passes = block.candidates, block.passes + ~decision.found
-    crowded = samples * block.classes.shape[1] > setting.chunk
+    crowded = samples * block.classes.shape[1] > execution.chunk
     if torch.is_grad_enabled():
-        odds = _attached_log_odds(setting, block, crowded)
+        odds = _attached_log_odds(execution, block, crowded)
         passes = passes + candidates.sample.bincount(minlength=len(passes))
     else:
         odds = block.log_odds
@@ -36,7 +36,7 @@ def log_robustness(setting: Setting, block: Block, samples: int) -> tuple[Tensor
     lost = (~decision.found).nonzero()[:, 0]
     if not len(lost):
         return scores, passes
-    alone = setting.exact(block.x[lost]).log_softmax(1).clamp(min=REACHED_FLOOR)
+    alone = execution.exact(block.x[lost]).log_softmax(1).clamp(min=REACHED_FLOOR)
     return scores.index_put((lost,), alone), passes
 
 
@@ -47,14 +47,14 @@ def _log_confidence(odds: Tensor) -> Tensor:
     return torch.where(odds > limit, beyond, logsigmoid(odds).clamp(min=REACHED_FLOOR))
 
 
-def _attached_log_odds(setting: Setting, block: Block, crowded: bool) -> Tensor:
+def _attached_log_odds(execution: Execution, block: Block, crowded: bool) -> Tensor:
     """Log-odds at the last known point of every candidate, with its graph; recomputed when the batch does not fit at once."""
     last = torch.where(per_row(block.complete, block.x), block.quantified.point, block.candidates.point)
     labels = block.candidates.label
 
     def evaluate(point: Tensor, label: Tensor) -> Tensor:
-        return log_odds(setting.exact(point), label)
+        return log_odds(execution.exact(point), label)
 
     if not crowded:
         return evaluate(last, labels)
-    return torch.cat([recompute(evaluate, last[rows], labels[rows]) for rows in setting.pieces(len(last))])
+    return torch.cat([recompute(evaluate, last[rows], labels[rows]) for rows in execution.pieces(len(last))])

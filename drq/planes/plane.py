@@ -16,7 +16,7 @@ from torch import Tensor
 from drq.decision import Decision
 from drq.errors import require
 from drq.method.calibration import Calibrated
-from drq.method.setting import TOLERANCE, Setting, prepare
+from drq.method.execution import TOLERANCE, Execution, prepare
 from drq.norms import Ball, Bounds, Norm
 from drq.rows import in_order
 from drq.search.loop import check_count
@@ -148,14 +148,14 @@ def through(
     extent = _extent(extent, robust.bounds, u is None and v is None)
     across, up = (low + (torch.arange(pixels) + 0.5) * (high - low) / pixels for low, high in (extent[:2], extent[2:]))
     decision = robust.variant(keep_points=True).decide(x)
-    x, setting = prepare(robust.model, x.detach(), robust.norm, robust.bounds, robust.frozen)
-    calibrated, label = _calibrated(robust.radius, setting, x)
+    x, execution = prepare(robust.model, x.detach(), robust.norm, robust.bounds, robust.frozen)
+    calibrated, label = _calibrated(robust.radius, execution, x)
     if not (everywhere and calibrated is not None):
         rule, remedy = "have a radius, since the whole plane takes it", "give DRQ one, or calibrate with everywhere=True"
         require(bool(decision.found), "x", rule, "none that calibration found", remedy)
         robust = robust.variant(radius=float(decision.radius))
     points = axes.points(across, up)
-    answers = _answers(robust, setting, Ball(points, 0.0, robust.norm, robust.bounds).clip(points) if clip else points)
+    answers = _answers(robust, execution, Ball(points, 0.0, robust.norm, robust.bounds).clip(points) if clip else points)
     maps: dict[str, Any] = {name: values.cpu().reshape(pixels, pixels) for name, values in answers.items()}
     done: dict[str, Any] = {"x": x, "decision": decision, "calibrated": calibrated, "calibrated_label": label}
     return Plane(axes, extent, across, up, **maps, **done, alpha=robust.alpha, norm=robust.norm)
@@ -194,22 +194,22 @@ def _extent(extent: Extent | None, bounds: Bounds | None, features: bool) -> Ext
     return extent
 
 
-def _calibrated(radius: float | Tensor | Calibrated, setting: Setting, x: Tensor) -> tuple[Tensor | None, int]:
+def _calibrated(radius: float | Tensor | Calibrated, execution: Execution, x: Tensor) -> tuple[Tensor | None, int]:
     """The point that calibration found and its class. The search is the one that DRQ made, which kept its length only."""
     if not isinstance(radius, Calibrated):
         return None, -1
     with torch.inference_mode(False), torch.no_grad():
-        found = setting.solve(radius.problems(setting, x, setting.logits(x))).found
-        return found.point, int(setting.logits(found.point).argmax())
+        found = execution.solve(radius.problems(execution, x, execution.logits(x))).best
+        return found.point, int(execution.logits(found.point).argmax())
 
 
-def _answers(robust: Decider, setting: Setting, points: Tensor) -> dict[str, Tensor]:
+def _answers(robust: Decider, execution: Execution, points: Tensor) -> dict[str, Tensor]:
     """What :class:`Plane` knows of every point, by name; one call decides on all that are in the box."""
     offset = points - Ball(points, 0.0, robust.norm, robust.bounds).clip(points)
     inside = (offset.abs() <= TOLERANCE).flatten(1).all(1)
-    found = _decided(robust, setting, points[inside])
+    found = _decided(robust, execution, points[inside])
     with torch.inference_mode(False), torch.no_grad():
-        confidence = setting.logits(points[inside]).softmax(1)
+        confidence = execution.logits(points[inside]).softmax(1)
 
     def everywhere(values: Tensor, blank: float) -> Tensor:
         return values.new_full(inside.shape, blank).masked_scatter(inside, values)
@@ -224,7 +224,7 @@ def _answers(robust: Decider, setting: Setting, points: Tensor) -> dict[str, Ten
     }
 
 
-def _decided(robust: Decider, setting: Setting, points: Tensor) -> Decision:
+def _decided(robust: Decider, execution: Execution, points: Tensor) -> Decision:
     """The decisions on all points. Those of a small model on a CPU are made in as many threads as torch has.
 
     Its operations are too short to be divided among cores: they would wait for each other most of the time. Every thread has a
@@ -232,7 +232,7 @@ def _decided(robust: Decider, setting: Setting, points: Tensor) -> Decision:
     """
     count = min(torch.get_num_threads(), len(points) // LEAST)
     here_only = robust.compile_model or torch.is_autocast_enabled("cpu")  # other threads would compile anew, and know no autocast
-    if not setting.small or count < 2 or here_only:
+    if not execution.small or count < 2 or here_only:
         return robust.decide(points)
     try:
         robusts = [robust] + [robust.replica() for _ in range(count - 1)]

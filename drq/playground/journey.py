@@ -11,9 +11,9 @@ from torch import Tensor
 from drq.decision import Decision, conclude
 from drq.drq import DRQ
 from drq.method.calibration import Calibrated
+from drq.method.execution import check_radius, prepare
 from drq.method.regions import Regions, one_by_one
-from drq.method.setting import check_radius, prepare
-from drq.search.loop import Going, Problems, solve
+from drq.search.loop import Problems, Progress, solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +39,16 @@ class Journey:
 
 def journey(robust: DRQ, x: Tensor) -> Journey:
     """What ``robust.decide(x)`` does for one sample x (1, ...), with every step. All classes are followed to the end."""
-    x, setting = prepare(robust.model, x.detach(), robust.norm, robust.bounds, robust.frozen)
+    x, execution = prepare(robust.model, x.detach(), robust.norm, robust.bounds, robust.frozen)
     radius = robust.radius if isinstance(robust.radius, Calibrated) else check_radius(robust.radius, x)
     searches = (robust.alpha, robust.explore, robust.quantify, robust.classes, robust.explore_base)
-    regions = Regions(setting, radius, *searches, "none", True)
+    regions = Regions(execution, radius, *searches, "none", True)
     paths: list[Path] = []
 
-    def watched(problems: Problems) -> Going:
-        going, path = _followed(problems)
+    def watched(problems: Problems) -> Progress:
+        progress, path = _followed(problems)
         paths.append(path)
-        return going
+        return progress
 
     with torch.inference_mode(False), torch.no_grad():
         (block,) = regions.blocks(x, partial(one_by_one, watched))
@@ -60,13 +60,13 @@ def journey(robust: DRQ, x: Tensor) -> Journey:
     return Journey(x, decision, calibration, explored, replace(quantified, labels=block.candidates.label))
 
 
-def _followed(problems: Problems) -> tuple[Going, Path]:
+def _followed(problems: Problems) -> tuple[Progress, Path]:
     """Solve them one look at a time, and keep what was seen."""
     seen = []
-    for count in problems.looks:
-        point = problems.going.state.point
-        problems = problems.resumed(solve(problems.due(range(count, count + 1))))
-        found = problems.going.found
+    for count in problems.observations:
+        point = problems.progress.state.point
+        problems = problems.continued_from(solve(problems.limited_to(range(count, count + 1))))
+        found = problems.progress.best
         seen.append((point, found.point, found.admitted))
     points, best, counts = (torch.stack(each) for each in zip(*seen, strict=True))
-    return problems.going, Path(points, best, counts, torch.zeros(0, dtype=torch.long))
+    return problems.progress, Path(points, best, counts, torch.zeros(0, dtype=torch.long))

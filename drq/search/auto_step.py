@@ -10,11 +10,11 @@ from torch import Tensor
 
 from drq.norms import Ball
 from drq.rows import per_row
-from drq.search.loop import Count, Found, Look, Search, State, check_steps
+from drq.search.loop import Count, Observation, Search, SearchResult, State, check_steps
 
 
 @dataclass(frozen=True)
-class Progress(State):
+class AutoStepState(State):
     """Where each row stands, how far it steps, and whether that pays."""
 
     previous: Tensor  # the point before
@@ -61,32 +61,32 @@ class AutoStep(Search):
         [22, 41, 57, 70, 80, 87, 93, 99]
         """
         shortest, shrink = max(int(0.06 * self.steps), 1), max(int(0.03 * self.steps), 1)
-        window, at, found = max(int(0.22 * self.steps), 1), 0, {}
+        window, at, reviews = max(int(0.22 * self.steps), 1), 0, {}
         while (at := at + window) < self.steps:
-            found[at] = window
+            reviews[at] = window
             window = max(window - shrink, shortest)
-        return found
+        return reviews
 
-    def begin(self, point: Tensor, ball: Ball) -> Progress:
+    def begin(self, point: Tensor, ball: Ball) -> AutoStepState:
         unseen, unmoved = torch.full_like(ball.radius, torch.inf), torch.zeros_like(point)
         gains, halved = torch.zeros_like(unseen), torch.ones_like(unseen, dtype=torch.bool)
-        return Progress(point, point, 2 * ball.radius, unseen, point, unmoved, unseen, unseen, gains, halved)
+        return AutoStepState(point, point, 2 * ball.radius, unseen, point, unmoved, unseen, unseen, gains, halved)
 
-    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
-        assert isinstance(state, Progress)
-        assert look.gradient is not None
-        here = _remember(state, look.score.value, look.gradient)
-        base, slope_there = state.point, look.gradient
+    def move(self, observation: Observation, ball: Ball, state: State, best: SearchResult, count: Count) -> State:
+        assert isinstance(state, AutoStepState)
+        assert observation.gradient is not None
+        here = _observed(state, observation.score.value, observation.gradient)
+        base, slope_there = state.point, observation.gradient
         window = self._window(count, like=here.gains)
-        due = window > 0
-        halve = due & ((here.gains < self.enough_gains * window) | (~here.halved & (here.milestone <= here.best_value)))
+        review = window > 0
+        halve = review & ((here.gains < self.enough_gains * window) | (~here.halved & (here.milestone <= here.best_value)))
         base, slope_there = _where(halve, here.best_point, base), _where(halve, here.best_gradient, slope_there)
         here = replace(
             here,
             length=torch.where(halve, here.length / 2, here.length),
-            milestone=torch.where(due, here.best_value, here.milestone),
-            gains=torch.where(due, 0, here.gains),
-            halved=torch.where(due, halve, here.halved),
+            milestone=torch.where(review, here.best_value, here.milestone),
+            gains=torch.where(review, 0, here.gains),
+            halved=torch.where(review, halve, here.halved),
         )
         ahead = ball.project(base + per_row(here.length, base) * ball.steepest_descent(base, slope_there))
         carried = ball.project(base + (1 - self.momentum) * (ahead - base) + self.momentum * (base - state.previous))
@@ -94,17 +94,17 @@ class AutoStep(Search):
         return replace(here, point=_where(first, ahead, carried), previous=base)
 
     def _window(self, count: Count, like: Tensor) -> Tensor:
-        """How many steps the review after ``count`` steps looks back, 0 where none is due."""
+        """How many steps the review after ``count`` steps looks back; 0 where there is none."""
         if isinstance(count, int):
             return torch.full_like(like, self.checkpoints.get(count, 0))
-        found = torch.zeros_like(like)
+        windows = torch.zeros_like(like)
         for at, window in self.checkpoints.items():
-            found = torch.where(count == at, window, found)
-        return found
+            windows = torch.where(count == at, window, windows)
+        return windows
 
 
-def _remember(state: Progress, value: Tensor, gradient: Tensor) -> Progress:
-    """The state with what was seen at its point; the first point has none before it to gain upon."""
+def _observed(state: AutoStepState, value: Tensor, gradient: Tensor) -> AutoStepState:
+    """The state with what was observed at its point; the first point has none before it to gain upon."""
     lower = value < state.best_value
     return replace(
         state,

@@ -12,7 +12,7 @@ from torch import Tensor
 from drq.norms import Ball, unit_length
 from drq.objectives import Objective, Score
 from drq.rows import per_row
-from drq.search.loop import Count, Found, Look, Search, State, check_steps, scored
+from drq.search.loop import Count, Observation, Search, SearchResult, State, check_steps, scored
 from drq.seeds import generator
 
 
@@ -36,7 +36,7 @@ class Queries(Search):
     def shortened(self, steps: int) -> Self:
         return replace(self, queries=min(steps, self.queries))
 
-    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
+    def observe(self, objective: Objective, ball: Ball, state: State, count: Count) -> Observation:
         return scored(objective, state)
 
 
@@ -62,16 +62,16 @@ class Square(Queries):
 
     halvings = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10 000 queries: when squares get half as large
 
-    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
+    def move(self, observation: Observation, ball: Ball, state: State, best: SearchResult, count: Count) -> State:
         assert isinstance(count, int)
-        best = torch.where(per_row(look.score.value < found.value, state.point), state.point, found.point)
-        draws, features = generator(self.seed, count), best.shape[1:]
+        lowest = torch.where(per_row(observation.score.value < best.value, state.point), state.point, best.point)
+        draws, features = generator(self.seed, count), lowest.shape[1:]
         where = torch.ones(features, dtype=torch.bool) if count == 0 else self._patch(features, count, draws)
         shape = (*features[:-2], 1, features[-1] if count == 0 else 1) if len(features) > 1 else features
         signs = (torch.randint(2, shape, generator=draws) * 2 - 1).expand(features)
-        where, signs = where.to(best.device), signs.to(best)
-        block = unit_length(torch.where(where, signs, 0)[None], ball.norm) * per_row(ball.radius, best)
-        proposal = torch.where(where, block, best - ball.center)
+        where, signs = where.to(lowest.device), signs.to(lowest)
+        block = unit_length(torch.where(where, signs, 0)[None], ball.norm) * per_row(ball.radius, lowest)
+        proposal = torch.where(where, block, lowest - ball.center)
         return State(ball.project(ball.center + proposal))
 
     def _patch(self, features: torch.Size, count: int, draws: torch.Generator) -> Tensor:
@@ -131,9 +131,9 @@ class RayS(Queries):
         state = _Ray(point, ahead, widest, ahead, torch.zeros_like(widest), unknown, widest, torch.zeros_like(widest).long())
         return replace(state, point=_along(ball, state))
 
-    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
+    def move(self, observation: Observation, ball: Ball, state: State, best: SearchResult, count: Count) -> State:
         assert isinstance(state, _Ray)
-        changed, probing = look.score.admitted, state.high == torch.inf
+        changed, probing = observation.score.admitted, state.high == torch.inf
         low = torch.where(changed | probing, state.low, state.asked)
         high = torch.where(changed, state.asked, state.high)
         kept = high - low <= self.tolerance * ball.radius

@@ -13,7 +13,7 @@ from drq.errors import require
 from drq.norms import Ball, unit_length
 from drq.objectives import Objective
 from drq.rows import per_row
-from drq.search.loop import Count, Found, Look, Search, State, check_steps, scored, slope
+from drq.search.loop import Count, Observation, Search, SearchResult, State, check_steps, scored, slope
 from drq.seeds import generator
 
 FEW = 2  # points of an average that is thinned
@@ -42,11 +42,11 @@ class Smoothing(ABC):
     def passes(self) -> int:
         """Evaluations of the model that one averaged gradient takes."""
 
-    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
+    def observe(self, objective: Objective, ball: Ball, state: State, count: Count) -> Observation:
         """The scores at the present points, and the averaged gradients around them."""
         assert isinstance(count, int)
         score = objective(state.point)
-        return Look(score, self.gradient(objective, ball, state.point, count), 1 + self.passes)
+        return Observation(score, self.gradient(objective, ball, state.point, count), 1 + self.passes)
 
     def gradient(self, objective: Objective, ball: Ball, point: Tensor, count: int) -> Tensor:
         """The averaged gradient around every ``point`` at step ``count``."""
@@ -94,12 +94,12 @@ class Gradient(Search):
     def shortened(self, steps: int) -> Self:
         return replace(self, steps=min(steps, self.steps), smooth=None if self.smooth is None else self.smooth.thinned)
 
-    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
-        assert look.gradient is not None
+    def move(self, observation: Observation, ball: Ball, state: State, best: SearchResult, count: Count) -> State:
+        assert observation.gradient is not None
         if self.direction == "raw":
-            direction = -unit_length(ball.thaw(look.gradient), ball.norm)
+            direction = -unit_length(ball.thaw(observation.gradient), ball.norm)
         else:
-            direction = ball.steepest_descent(state.point, look.gradient)
+            direction = ball.steepest_descent(state.point, observation.gradient)
         length = per_row(self.step * ball.radius / self.steps, direction)
         return State(ball.project(torch.addcmul(state.point, length, direction)))
 
@@ -134,9 +134,9 @@ class Random(Search):
     def shortened(self, steps: int) -> Self:
         return replace(self, samples=min(steps, self.samples))
 
-    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
+    def observe(self, objective: Objective, ball: Ball, state: State, count: Count) -> Observation:
         return scored(objective, state)
 
-    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
+    def move(self, observation: Observation, ball: Ball, state: State, best: SearchResult, count: Count) -> State:
         assert isinstance(count, int)
         return State(ball.sample(generator(self.seed, count)))

@@ -1,7 +1,7 @@
 """How a point is searched: what a method is, and the loop over its steps.
 
-A method looks at a point (its score, perhaps its gradient) and moves on; the loop remembers the best admitted point. Rows are
-independent problems, so results never depend on what else is in the batch; indexing any part selects rows.
+At every step a method observes a point (its score, perhaps its gradient) and moves to the next; the loop keeps the best admitted
+point. Rows are independent problems, so results never depend on what else is in the batch; indexing any part selects rows.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class State(Rows):
 
 
 @dataclass(frozen=True, eq=False)
-class Found(Rows):
-    """What a search brings back, one entry a row."""
+class SearchResult(Rows):
+    """The best point that a search has visited so far, and what that took: one entry a row."""
 
     point: Tensor  # the best admitted point visited; the start where there was none
     value: Tensor  # its objective, infinite where there was none
-    merit: Tensor  # what "best" compared: the value, or for `nearest` the distance
+    merit: Tensor  # what "best" compares: the value, or for `nearest` the distance
     passes: Tensor  # evaluations of the model
     stalled: Tensor  # steps whose gradient was zero, which moved nothing
     lowest: Tensor  # objective of the best point visited, admitted or not
@@ -52,19 +52,19 @@ class Found(Rows):
         return self.merit < torch.inf
 
     @classmethod
-    def nothing(cls, start: Tensor) -> Found:
-        """Before any point was visited."""
+    def empty(cls, start: Tensor) -> SearchResult:
+        """The result before any point was visited."""
         unseen = torch.full((len(start),), torch.inf, dtype=start.dtype, device=start.device)
         count = torch.zeros(len(start), dtype=torch.long, device=start.device)
         return cls(start, unseen, unseen, count, count, unseen)
 
 
-class Look(NamedTuple):
-    """What a method saw at a point."""
+class Observation(NamedTuple):
+    """The score at a point, its gradient where the method needs one, and what that took."""
 
     score: Score
     gradient: Tensor | None
-    passes: int  # evaluations of the model that it took
+    passes: int  # evaluations of the model
 
 
 class Search(ABC):
@@ -89,15 +89,15 @@ class Search(ABC):
         """The same method with at most so many steps, where it knows how: cheaper, and close enough for an attacker."""
         return self
 
-    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
-        """Look at the present points: their scores and slopes, unless a method makes do without slopes, or wants more."""
+    def observe(self, objective: Objective, ball: Ball, state: State, count: Count) -> Observation:
+        """The scores and gradients at the present points; a method may do without gradients, or average several."""
         if self.smooth is not None:
-            return self.smooth.look(objective, ball, state, count)
-        return Look(*slope(objective, state.point), passes=1)
+            return self.smooth.observe(objective, ball, state, count)
+        return Observation(*slope(objective, state.point), passes=1)
 
     @abstractmethod
-    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
-        """Move on from what was seen; ``found`` is the best before that, ``count`` the steps done."""
+    def move(self, observation: Observation, ball: Ball, state: State, best: SearchResult, count: Count) -> State:
+        """The next points; ``best`` does not contain ``observation`` yet, ``count`` is the number of steps done."""
 
     @property
     def in_step(self) -> bool:
@@ -114,11 +114,11 @@ class Search(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Going(Rows):
-    """A search under way, one problem a row."""
+class Progress(Rows):
+    """How far a search has come, one problem a row."""
 
     state: State
-    found: Found
+    best: SearchResult
 
 
 @dataclass(frozen=True)
@@ -129,56 +129,56 @@ class Problems:
         method: how points are proposed.
         objective: what is minimised.
         ball: where.
-        going: how far each has come.
-        looks: the looks that are due: all ``method.steps + 1`` of them, or some where others decide who goes on.
-        enough: (N,), rows whose best value falls below it leave at once, which saves their remaining steps.
+        progress: how far each row has come.
+        observations: numbers of those still to be made: all of 0 to ``method.steps``, or some where others decide who goes on.
+        stop_below: (N,), rows whose best value falls below it stop at once, which saves their remaining steps.
     """
 
     method: Search
     objective: Objective
     ball: Ball
-    going: Going
-    looks: range
-    enough: Tensor | None = None
+    progress: Progress
+    observations: range
+    stop_below: Tensor | None = None
 
     @classmethod
     def new(
-        cls, method: Search, objective: Objective, ball: Ball, *, start: Tensor | None = None, enough: Tensor | None = None
+        cls, method: Search, objective: Objective, ball: Ball, *, start: Tensor | None = None, stop_below: Tensor | None = None
     ) -> Problems:
         """From the centre of the ball, or ``start``, to the end."""
         point = ball.center if start is None else start
-        going = Going(method.begin(point, ball), Found.nothing(point))
-        return cls(method, objective, ball, going, range(method.steps + 1), enough)
+        progress = Progress(method.begin(point, ball), SearchResult.empty(point))
+        return cls(method, objective, ball, progress, range(method.steps + 1), stop_below)
 
-    def due(self, looks: range) -> Problems:
-        """The same, for so many looks."""
-        return replace(self, looks=looks)
+    def limited_to(self, observations: range) -> Problems:
+        """The same problems, for these observations only."""
+        return replace(self, observations=observations)
 
-    def resumed(self, going: Going) -> Problems:
-        """The same, further on."""
-        return replace(self, going=going)
+    def continued_from(self, progress: Progress) -> Problems:
+        """The same problems, continued from there."""
+        return replace(self, progress=progress)
 
     def __len__(self) -> int:
         return len(self.ball.center)
 
     def __getitem__(self, rows: Tensor | slice) -> Problems:
-        parts = {name: getattr(self, name)[rows] for name in ("objective", "ball", "going")}
-        return replace(self, enough=None if self.enough is None else self.enough[rows], **parts)
+        parts = {name: getattr(self, name)[rows] for name in ("objective", "ball", "progress")}
+        return replace(self, stop_below=None if self.stop_below is None else self.stop_below[rows], **parts)
 
 
 def search(
-    method: Search, objective: Objective, ball: Ball, *, start: Tensor | None = None, enough: Tensor | None = None
-) -> Found:
+    method: Search, objective: Objective, ball: Ball, *, start: Tensor | None = None, stop_below: Tensor | None = None
+) -> SearchResult:
     """Run ``method`` in ``ball`` and return the best admitted point that it visited; see :class:`Problems`."""
     if not len(ball.center):
-        return Found.nothing(ball.center)
+        return SearchResult.empty(ball.center)
     with torch.inference_mode(False), torch.set_grad_enabled(_attached(ball) and method.unroll):
-        problems = Problems.new(method, objective, ball, start=start, enough=enough)
-    return solve(problems).found
+        problems = Problems.new(method, objective, ball, start=start, stop_below=stop_below)
+    return solve(problems).best
 
 
-def solve(problems: Problems, chunk: int | None = None, at_once: int | None = None) -> Going:
-    """Take the looks that are due: at most ``chunk`` rows together, of which ``at_once`` go through the model; None for all.
+def solve(problems: Problems, chunk: int | None = None, at_once: int | None = None) -> Progress:
+    """Make the remaining observations: at most ``chunk`` rows together, of which ``at_once`` go through the model; None for all.
 
     Only unrolled searches keep their graphs.
     """
@@ -190,28 +190,28 @@ def solve(problems: Problems, chunk: int | None = None, at_once: int | None = No
     return parts[0].joined(parts[1:])
 
 
-def _solved(problems: Problems) -> Going:
-    """This is the readable loop; :mod:`drq.engine.slots` takes the same steps with rows that come and go.
+def _solved(problems: Problems) -> Progress:
+    """The readable loop over steps; :mod:`drq.engine.slots` takes the same steps with rows that come and go.
 
     The best point is differentiable in the centre of the ball: by the envelope rule (the offset is held constant), or through
     all steps when the method is unrolled.
     """
     method, origin, attached = problems.method, problems.ball.center, _attached(problems.ball)
     rows = torch.arange(len(problems), device=origin.device)
-    left: list[tuple[Tensor, Going]] = []
+    stopped: list[tuple[Tensor, Progress]] = []
     with torch.inference_mode(False), torch.set_grad_enabled(attached and method.unroll):
-        take = partial(recompute, advance) if method.checkpoint and torch.is_grad_enabled() else advance
-        for count in problems.looks:
+        step = partial(recompute, advance) if method.checkpoint and torch.is_grad_enabled() else advance
+        for count in problems.observations:
             if not len(rows):
                 break
-            problems = problems.resumed(take(method, problems.objective, problems.ball, problems.going, count))
-            if problems.enough is not None and (leaving := problems.going.found.value < problems.enough).any():
-                left.append((rows[leaving], problems.going[leaving]))
-                rows, problems = rows[~leaving], problems[~leaving]
-        going = in_order(*zip(*left, (rows, problems.going), strict=True)) if left else problems.going
+            problems = problems.continued_from(step(method, problems.objective, problems.ball, problems.progress, count))
+            if problems.stop_below is not None and (stops := problems.progress.best.value < problems.stop_below).any():
+                stopped.append((rows[stops], problems.progress[stops]))
+                rows, problems = rows[~stops], problems[~stops]
+        progress = in_order(*zip(*stopped, (rows, problems.progress), strict=True)) if stopped else problems.progress
     if attached and not method.unroll:
-        going = replace(going, found=replace(going.found, point=envelope(going.found.point, origin)))
-    return going
+        progress = replace(progress, best=replace(progress.best, point=envelope(progress.best.point, origin)))
+    return progress
 
 
 def envelope(point: Tensor, origin: Tensor) -> Tensor:
@@ -219,57 +219,56 @@ def envelope(point: Tensor, origin: Tensor) -> Tensor:
     return point + (origin - origin.detach())
 
 
-def advance(method: Search, objective: Objective, ball: Ball, going: Going, count: Count, then: Follow | None = None) -> Going:
-    """Look at the present points, remember the best, and move on; the point after the last step is only scored.
-
-    ``then`` may be a compiled :func:`follow`.
-    """
+def advance(
+    method: Search, objective: Objective, ball: Ball, progress: Progress, count: Count, compiled_update: Update | None = None
+) -> Progress:
+    """Observe the present points, keep the best, and move on; the point after the last step is only scored."""
     if isinstance(count, int) and count == method.steps:
-        look = scored(objective, going.state)
+        observation = scored(objective, progress.state)
     else:
-        look = method.look(objective, ball, going.state, count)
-    return (then or follow)(method, look, ball, going, count)
+        observation = method.observe(objective, ball, progress.state, count)
+    return (compiled_update or update)(method, observation, ball, progress, count)
 
 
-def follow(method: Search, look: Look, ball: Ball, going: Going, count: Count) -> Going:
-    """What comes of a look, which the model has no part in."""
-    state, found = going.state, going.found
-    known = _remember(found, look, method.merit(look.score, state.point, ball), state.point)
-    if isinstance(count, Tensor):  # rows that are at their last look do not move: a slope of zero stops nothing
-        known = replace(known, stalled=torch.where(count < method.steps, known.stalled, found.stalled))
+def update(method: Search, observation: Observation, ball: Ball, progress: Progress, count: Count) -> Progress:
+    """The part of a step that does not need the model: keep the best point, and move on."""
+    state, before = progress.state, progress.best
+    best = _keep_best(before, observation, method.merit(observation.score, state.point, ball), state.point)
+    if isinstance(count, Tensor):  # rows at their last observation do not move, so that a gradient of zero stops nothing there
+        best = replace(best, stalled=torch.where(count < method.steps, best.stalled, before.stalled))
     elif count == method.steps:
-        return Going(state, known)
-    return Going(method.move(look, ball, state, found, count), known)
+        return Progress(state, best)
+    return Progress(method.move(observation, ball, state, before, count), best)
 
 
-Follow = Callable[[Search, Look, Ball, Going, Count], Going]
+Update = Callable[[Search, Observation, Ball, Progress, Count], Progress]
 
 
-def scored(objective: Objective, state: State) -> Look:
-    """A look without slopes."""
+def scored(objective: Objective, state: State) -> Observation:
+    """The scores at the present points, without gradients."""
     pieces = objective.pieces(len(state.point))
     if len(pieces) == 1:
-        return Look(objective(state.point), None, passes=1)
+        return Observation(objective(state.point), None, passes=1)
     parts = [objective[rows](state.point[rows]) for rows in pieces]
-    return Look(Score(*map(torch.cat, zip(*parts, strict=True))), None, passes=1)
+    return Observation(Score(*map(torch.cat, zip(*parts, strict=True))), None, passes=1)
 
 
 def _attached(ball: Ball) -> bool:
     return torch.is_grad_enabled() and ball.center.requires_grad
 
 
-def _remember(found: Found, look: Look, merit: Tensor, point: Tensor) -> Found:
-    """Keep the present point where it is admitted and strictly better than all before."""
-    better = look.score.admitted & (merit.detach() < found.merit)
+def _keep_best(best: SearchResult, observation: Observation, merit: Tensor, point: Tensor) -> SearchResult:
+    """The present point where it is admitted and strictly better than all before, else the best so far."""
+    better = observation.score.admitted & (merit.detach() < best.merit)
     features = tuple(range(1, point.dim()))
-    stalled = 0 if look.gradient is None else (look.gradient == 0).all(features).long()
-    return Found(
-        point=torch.where(per_row(better, point), point, found.point),
-        value=torch.where(better, look.score.value, found.value),
-        merit=torch.where(better, merit.detach(), found.merit),
-        passes=found.passes + look.passes,
-        stalled=found.stalled + stalled,
-        lowest=torch.fmin(found.lowest, look.score.value.detach()),  # not a number is not low
+    stalled = 0 if observation.gradient is None else (observation.gradient == 0).all(features).long()
+    return SearchResult(
+        point=torch.where(per_row(better, point), point, best.point),
+        value=torch.where(better, observation.score.value, best.value),
+        merit=torch.where(better, merit.detach(), best.merit),
+        passes=best.passes + observation.passes,
+        stalled=best.stalled + stalled,
+        lowest=torch.fmin(best.lowest, observation.score.value.detach()),  # not a number is not low
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from drq.norms import L2, Ball, Bounds, Norm, unit_length
 from drq.objectives import Objective, Score
 from drq.rows import per_row
-from drq.search.loop import Count, Found, Look, Search, State, check_steps, search, slope
+from drq.search.loop import Count, Observation, Search, SearchResult, State, check_steps, search, slope
 
 
 @dataclass(frozen=True)
@@ -48,25 +48,25 @@ class MinimumNorm(Search):
     def merit(self, score: Score, point: Tensor, ball: Ball) -> Tensor:
         return ball.norm.length(point - ball.center)
 
-    def look(self, objective: Objective, ball: Ball, state: State, count: Count) -> Look:
+    def observe(self, objective: Objective, ball: Ball, state: State, count: Count) -> Observation:
         score, gradient = slope(objective, state.point)
-        return Look(score, torch.where(ball.movable(state.point, gradient), gradient, 0), passes=1)
+        return Observation(score, torch.where(ball.movable(state.point, gradient), gradient, 0), passes=1)
 
-    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
+    def move(self, observation: Observation, ball: Ball, state: State, best: SearchResult, count: Count) -> State:
         assert isinstance(state, _Sized)
-        assert look.gradient is not None
-        score, gradient = look.score, look.gradient
+        assert observation.gradient is not None
+        score, gradient = observation.score, observation.gradient
         perturbation = state.point - ball.center
         distance = ball.norm.length(perturbation)
-        best = torch.where(score.admitted, torch.minimum(found.merit, distance), found.merit)
+        closest = torch.where(score.admitted, torch.minimum(best.merit, distance), best.merit)
         progress = (ball.radius.new_full((1,), count) if isinstance(count, int) else count.to(ball.radius)) / self.steps
         gamma, eta = _cosine(progress, 0.05, 0.001), _cosine(progress, 1.5, 0.01)
 
         # A rounding error short of the boundary would stay short for ever, hence 1 + 1e-6.
         ahead = _first_order(score.value, ball.norm.dual_length(gradient))
         boundary = (1 + 1e-6) * (distance + ahead)
-        missed = torch.where(best < torch.inf, state.radius * (1 + gamma), boundary)
-        radius = torch.where(score.admitted, torch.minimum(state.radius * (1 - gamma), best), missed)
+        missed = torch.where(closest < torch.inf, state.radius * (1 + gamma), boundary)
+        radius = torch.where(score.admitted, torch.minimum(state.radius * (1 - gamma), closest), missed)
         radius = torch.minimum(radius, state.limit)
 
         euclidean = L2()  # the step is Euclidean in every norm: the projection gives it the norm's shape
@@ -76,7 +76,7 @@ class MinimumNorm(Search):
 
         # The ball pulls features back from the edge of the box, and where their scales differ the search may go round in
         # circles. A row that found nothing by half-time goes straight for the boundary, without a ball.
-        lost = (best == torch.inf) & (2 * progress >= 1)
+        lost = (closest == torch.inf) & (2 * progress >= 1)
         radius, length = torch.where(lost, torch.inf, radius), torch.where(lost, (1 + 1e-6) * ahead, length)
         point = replace(ball, radius=radius).project(state.point - per_row(length, gradient) * unit_length(gradient, euclidean))
         return _Sized(point, radius, state.limit)
@@ -100,7 +100,7 @@ def nearest(
     steps: int = 100,
     bounds: Bounds | None = (0.0, 1.0),
     frozen: Tensor | None = None,
-) -> Found:
+) -> SearchResult:
     """The nearest point to ``center`` at which ``objective`` admits, by :class:`MinimumNorm`; its ``merit`` is the distance.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)

@@ -15,7 +15,7 @@ from drq.norms import L2, Ball
 from drq.objectives import Model, Objective, Score, margin
 from drq.rows import per_row
 from drq.search.gradient import Gradient
-from drq.search.loop import Count, Found, Look, State, check_steps, search
+from drq.search.loop import Count, Observation, SearchResult, State, check_steps, search
 from drq.threats.duel import DRQTarget
 from drq.threats.pursuit import Standing, aimed_at
 from drq.threats.stronger import Envelope
@@ -63,8 +63,8 @@ class EndToEnd(BallThreat):
         assert isinstance(model, DRQ)
         for name, method in (("explore", model.explore), ("quantify", model.quantify)):
             require(isinstance(method, Gradient), name, "be a drq.Gradient", repr(method), "no other search can be unrolled")
-        x, y, setting = self.prepared(aimed_at(model).static, x, y)
-        pieces = setting.pieces(len(x), size=model.classes or setting.classes)
+        x, y, execution = self.prepared(aimed_at(model).static, x, y)
+        pieces = execution.pieces(len(x), size=model.classes or execution.classes)
         parts = [self._attack(model, x[rows], y[rows]) for rows in pieces]
         return parts[0].joined(parts[1:])
 
@@ -104,7 +104,7 @@ class Clipped(Gradient):
 
     clip: float | None = None
 
-    def move(self, look: Look, ball: Ball, state: State, found: Found, count: Count) -> State:
+    def move(self, look: Observation, ball: Ball, state: State, found: SearchResult, count: Count) -> State:
         ahead = super().move(look, ball, state, found, count)
         if self.clip is None or not ahead.point.requires_grad:
             return ahead

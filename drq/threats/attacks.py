@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from drq.errors import require
-from drq.method.setting import Setting
+from drq.method.execution import Execution
 from drq.norms import Ball, Linf
 from drq.objectives import Model, Objective, Score, away_from, dlr, dlr_toward, last_place, margin
 from drq.rows import per_row
 from drq.search.auto_step import AutoStep
 from drq.search.black_box import RayS, Square
 from drq.search.gradient import Gradient, Random, Smoothing
-from drq.search.loop import Found, Search, check_count, check_steps, search
+from drq.search.loop import Search, SearchResult, check_count, check_steps, search
 from drq.search.smoothing import InnerAttack, Noise
 from drq.seeds import generator
 from drq.threats.threat import Attack, Shifted
@@ -72,8 +72,8 @@ class SearchAttack(Attack):
         """Classes that the objective needs."""
         return 3 if self.aim is dlr else 2
 
-    def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
-        objective, ball, tries = self.aim(setting.model, y), self.ball(x), []
+    def attack(self, execution: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
+        objective, ball, tries = self.aim(execution.model, y), self.ball(x), []
         for restart in range(self.restarts):
             start = ball.sample(generator(self.seed, restart)) if restart else None
             tries.append(search(self.renewed(restart), objective, ball, start=start))
@@ -89,7 +89,7 @@ class SearchAttack(Attack):
         return self.method
 
 
-def best_of(tries: list[Found]) -> Shifted:
+def best_of(tries: list[SearchResult]) -> Shifted:
     """The best point of several searches for the same."""
     best = torch.stack([each.merit for each in tries]).argmin(0)
     points = torch.stack([each.point for each in tries])
@@ -185,14 +185,16 @@ class APGDTargeted(Attack):
         """Evaluations of the model for one sample, where it has enough classes."""
         return self.targets * (AutoStep(self.steps).passes + 1) + 1
 
-    def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
-        rivals = setting.model(x).scatter(1, y[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
-        ranks = range(self.first, min(self.first + self.targets, setting.classes - 1))
-        require(len(ranks) > 0, "first", f"lie below {setting.classes - 1}, the wrong classes", self.first, "0 is the likeliest")
+    def attack(self, execution: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
+        rivals = execution.model(x).scatter(1, y[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
+        ranks = range(self.first, min(self.first + self.targets, execution.classes - 1))
+        require(
+            len(ranks) > 0, "first", f"lie below {execution.classes - 1}, the wrong classes", self.first, "0 is the likeliest"
+        )
         tries = []
         for rank in ranks:
-            found = search(AutoStep(self.steps), dlr_toward(setting.model, y, rivals[:, rank]), self.ball(x))
-            lead = margin(setting.model, y)(found.point).value
+            found = search(AutoStep(self.steps), dlr_toward(execution.model, y, rivals[:, rank]), self.ball(x))
+            lead = margin(execution.model, y)(found.point).value
             tries.append(replace(found, value=lead, merit=lead, passes=found.passes + 1))
         shifted = best_of(tries)
         return Shifted(shifted.x, shifted.passes + 1)
@@ -257,8 +259,8 @@ class RaySAttack(Attack):
         require(self.norm == Linf(), "norm", "be linf for RayS", self.norm, "SquareAttack works in every norm")
         assert RayS(self.queries).passes > 0  # its own checks run when it is made
 
-    def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
-        found = search(RayS(self.queries), mislabelled(setting.model, y), self.ball(x))
+    def attack(self, execution: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
+        found = search(RayS(self.queries), mislabelled(execution.model, y), self.ball(x))
         return Shifted(within_reach(found, self.ball(x)), found.passes)
 
 
@@ -272,6 +274,6 @@ def mislabelled(model: Model, label: Tensor) -> Objective:
     return Objective(model, measure, (label,))
 
 
-def within_reach(found: Found, ball: Ball) -> Tensor:
+def within_reach(found: SearchResult, ball: Ball) -> Tensor:
     """What a search beyond the ball brought back, moved into it; the centre where it found nothing."""
     return torch.where(per_row(found.admitted, found.point), ball.project(found.point), ball.center)

@@ -128,7 +128,7 @@ def duel(model: Model, versions: Sequence[DRQ], label: Tensor, rival: Tensor, ra
 
 def _robustness(model: Model, robust: DRQ, x: Tensor, label: Tensor, radius: Tensor) -> Tensor:
     """Log-odds of one class around every point, with its envelope gradient."""
-    x = robust.seen(x)
+    x = robust.after_front(x)
     explored_in = radius
     if not robust.explore_base:  # then the confidence in the base label is read off at the point itself
         explored_in = torch.where(label == model(x.detach()).argmax(1), 0, radius)

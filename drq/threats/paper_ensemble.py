@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from drq.errors import require
-from drq.method.setting import check_radius
+from drq.method.execution import check_radius
 from drq.search.loop import check_steps
 from drq.threats.attacks import PGDAttack, PGDNoise
 from drq.threats.third_party import AutoAttack

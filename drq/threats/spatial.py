@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import grid_sample
 
 from drq.errors import require
-from drq.method.setting import Setting
+from drq.method.execution import Execution
 from drq.norms import Ball, Bounds, Linf, check_bounds
 from drq.objectives import Model, log_odds
 from drq.rows import per_row
@@ -137,7 +137,7 @@ class Spatial(Threat):
         parts = [self.worst(setting, x[rows], y[rows], index[rows]) for rows in setting.pieces(len(x))]
         return parts[0].joined(parts[1:])
 
-    def worst(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
+    def worst(self, setting: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
         """The hardest movement of every image; one at a time is in memory."""
         hardest, lowest = x, torch.full((len(x),), torch.inf, dtype=x.dtype, device=x.device)
         for movement in self.movements(index, min(x.shape[2:])):

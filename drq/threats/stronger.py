@@ -13,7 +13,7 @@ from drq.norms import Ball, Linf
 from drq.objectives import Objective, margin
 from drq.search.auto_step import AutoStep
 from drq.search.black_box import RayS, Square
-from drq.search.loop import Found, Search, check_count, check_steps, search
+from drq.search.loop import Search, SearchResult, check_count, check_steps, search
 from drq.seeds import generator
 from drq.threats.attacks import APGD, APGDTargeted, SearchAttack, mislabelled, within_reach
 from drq.threats.pursuit import Pursuit, Standing
@@ -113,7 +113,7 @@ class Envelope(Pursuit):
         """How the lead over the rival is lowered."""
         return AutoStep(self.steps)
 
-    def fought(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Found:
+    def fought(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> SearchResult:
         """The point where the rival comes off best."""
         start = ball.sample(generator(self.restart)) if self.restart else standing.x
         return search(self.method, self.contest(target, y, standing), ball, start=start)
@@ -167,7 +167,7 @@ class Rivals(Envelope):
     def title(self) -> str:
         return f"{type(self).__name__}({self.rank + 1} to {self.rank + self.most}, {self.steps} steps)"
 
-    def fought(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Found:
+    def fought(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> SearchResult:
         ranks = range(self.rank, min(self.rank + self.most, standing.rivals.shape[1]))
         each = [Envelope.fought(replace(self, rank=rank), target, ball, y, standing) for rank in ranks]
         best = torch.stack([found.value for found in each]).argmin(0)

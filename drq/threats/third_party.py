@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from drq import errors
 from drq.errors import require
 from drq.method.adapters import Wrapper
-from drq.method.setting import Setting
+from drq.method.execution import Execution
 from drq.objectives import Model
 from drq.search.loop import check_steps
 from drq.threats.threat import Attack, Shifted, plain
@@ -111,14 +111,14 @@ class ThirdParty(Attack):
         """Attack in batches of the recorded size."""
         return Attack.shift(replace(self, chunk=self.batch), model, x, y, index)
 
-    def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
+    def attack(self, execution: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
         """Hand one batch to the library."""
         if self.radius == 0:
             return Shifted(x, torch.zeros_like(y))
-        watched = Watched(setting.model, x.dtype)
+        watched = Watched(execution.model, x.dtype)
         plainly = x.clone(memory_format=torch.contiguous_format)  # AutoAttack flattens views of it; a GPU may like another order
         with random_state(self.seed):
-            found = self.run_library(watched, plainly, y.clone(), setting.classes)
+            found = self.run_library(watched, plainly, y.clone(), execution.classes)
         found = torch.where(found == x.to(found.dtype), x, found.to(x.dtype))  # what did not move was not rounded either
         passes = -(-watched.rows // len(x))
         return Shifted(self.ball(x).project(found.detach()), torch.full_like(y, passes))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from drq.errors import require
-from drq.method.setting import Setting, checked, prepare
+from drq.method.execution import Execution, checked, prepare
 from drq.norms import Ball, Bounds, Norm, as_norm, check_bounds
 from drq.objectives import Model
 from drq.rows import Rows
@@ -96,16 +96,16 @@ def with_model(
     bounds: Bounds | None,
     frozen: Tensor | None = None,
     chunk: int | None = None,
-) -> tuple[Tensor, Tensor, Setting]:
+) -> tuple[Tensor, Tensor, Execution]:
     """The batch and its labels, for a threat that looks at both and at the model, and the setting for them."""
     require(callable(model), "model", "be callable", type(model).__name__, "this threat needs the classifier")
     require(y is not None, "y", "be a tensor of labels", "None", "this threat needs the true labels")
     assert model is not None
     assert y is not None
-    x, setting = prepare(model, x, norm, bounds, frozen, chunk)
-    known = int(y.max()) < setting.classes
-    require(known, "y", f"lie below {setting.classes}, the model's classes", int(y.max()), "check the order of classes")
-    return x, y, setting
+    x, execution = prepare(model, x, norm, bounds, frozen, chunk)
+    known = int(y.max()) < execution.classes
+    require(known, "y", f"lie below {execution.classes}, the model's classes", int(y.max()), "check the order of classes")
+    return x, y, execution
 
 
 def plain(value: object) -> Any:
@@ -153,7 +153,7 @@ class BallThreat(Threat):
             object.__setattr__(self, "frozen", torch.as_tensor(self.frozen))
         require(self.chunk is None or self.chunk >= 1, "chunk", "be None or at least 1", self.chunk, "None chooses by memory")
 
-    def prepared(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Setting]:
+    def prepared(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Execution]:
         """The batch and its labels, checked against the model, and the setting for them."""
         return with_model(model, x, y, as_norm(self.norm), self.bounds, self.frozen, self.chunk)
 
@@ -167,11 +167,11 @@ class Attack(BallThreat):
     """An attack on the scores of the model that it is given, piece by piece."""
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
-        x, y, setting = self.prepared(model, x, y)
-        parts = [self.attack(setting, x[rows], y[rows], index[rows]) for rows in setting.pieces(len(x))]
+        x, y, execution = self.prepared(model, x, y)
+        parts = [self.attack(execution, x[rows], y[rows], index[rows]) for rows in execution.pieces(len(x))]
         shifted = parts[0].joined(parts[1:])
         return replace(shifted, x=shifted.x.contiguous())  # in the usual order of memory, whichever the model is fast with
 
     @abstractmethod
-    def attack(self, setting: Setting, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
+    def attack(self, execution: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
         """Attack one piece of the batch, which fits in memory."""

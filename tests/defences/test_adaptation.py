@@ -16,7 +16,7 @@ from drq.defences.answers import answered
 from drq.defences.defence import Peer
 from drq.defences.memo import views
 from drq.method.adapters import Wrapper
-from drq.method.setting import InPrecision
+from drq.method.execution import InPrecision
 from drq.seeds import generator
 from drq.threats.target import Target
 

@@ -12,7 +12,7 @@ from torch.nn.utils import prune
 import drq
 from drq.engine import slots
 from drq.engine.compiled import Compiled
-from drq.method.setting import InPrecision, prepare
+from drq.method.execution import InPrecision, prepare
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -145,9 +145,9 @@ def test_layouts_are_those_that_the_model_takes():
     kinds = {torch.channels_last: lambda z: z.flatten(1), torch.contiguous_format: lambda z: z.view(len(z), -1)}
     for layout, flatten in kinds.items():
         model = Picture(flatten).eval()
-        seen, setting = prepare(model, x, drq.L2(), (0.0, 1.0), None)
+        seen, execution = prepare(model, x, drq.L2(), (0.0, 1.0), None)
         assert seen.is_contiguous(memory_format=layout)
-        assert setting.exact_layout == layout
+        assert execution.exact_layout == layout
         assert torch.equal(seen, x)
         fast, plain = pair(model, "l2", 1.5, chunk=7, keep_points=True)
         answers += [fast.decide(x), plain.decide(x)]
@@ -193,8 +193,8 @@ def test_one_compilation_serves_batches_of_all_sizes(caplog):
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_what_follows_a_look_is_the_same_when_compiled(norm, monkeypatch):
     """On a GPU it is; here every lane is made to."""
-    made = slots.Lane.__init__
-    monkeypatch.setattr(slots.Lane, "__init__", lambda lane, *given: made(lane, *given[:4], slots.fused()))
+    made = slots.SlotGroup.__init__
+    monkeypatch.setattr(slots.SlotGroup, "__init__", lambda group, *given: made(group, *given[:4], slots.fused_update()))
     for radius in (0.4, drq.Calibrated(0.4, steps=6)):
         fast, plain = pair(network(0, classes=10, gain=4), norm, radius)
         graphs = []

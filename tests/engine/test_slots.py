@@ -13,10 +13,10 @@ from torch import Tensor
 import drq
 from drq.engine import slots
 from drq.engine.drive import Engine
-from drq.engine.slots import Lane
+from drq.engine.slots import SlotGroup
 from drq.norms import Ball, Space
 from drq.objectives import away_from, toward
-from drq.search.loop import Going, Problems, solve
+from drq.search.loop import Problems, Progress, solve
 
 STEPS = {"explore": drq.Gradient(4), "quantify": drq.Gradient(5)}
 CHUNKS = [1, 2, 7, 16, 64]
@@ -133,19 +133,19 @@ def asking(problems: Problems, split: int | None = None):
     """A procedure that wants problems solved, at once or in two parts."""
     if split is None:
         return (yield problems)
-    going = yield problems.due(problems.looks[:split])
-    return (yield problems.resumed(going).due(problems.looks[split:]))
+    progress = yield problems.limited_to(problems.observations[:split])
+    return (yield problems.continued_from(progress).limited_to(problems.observations[split:]))
 
 
-def drive(procedures, chunk: int, spare: int = 0) -> list[Going]:
+def drive(procedures, chunk: int, spare: int = 0) -> list[Progress]:
     with torch.no_grad():  # as decisions do
         return list(
             Engine().drive(SimpleNamespace(chunk=chunk, spare=spare, solve=solve, space=Space(None, None, None)), procedures)
         )
 
 
-def same(first: Going, second: Going) -> None:
-    for mine, other in zip(first.found.tensors(), second.found.tensors(), strict=True):
+def same(first: Progress, second: Progress) -> None:
+    for mine, other in zip(first.best.tensors(), second.best.tensors(), strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-9)
 
 
@@ -154,8 +154,10 @@ def mixed(model=None) -> list[tuple[Problems, int | None]]:
     parts = []
     for seed in range(15):
         size = (5, 0, 9, 1, 3)[seed % 5]
-        enough = [None, torch.linspace(-4, 2, size, dtype=torch.float64), torch.full((size,), -torch.inf).double()][seed % 3]
-        parts.append((given(seed, size, model, enough=enough), (None, 2, 6, None)[seed % 4] if enough is None else None))
+        stop_below = [None, torch.linspace(-4, 2, size, dtype=torch.float64), torch.full((size,), -torch.inf).double()][seed % 3]
+        parts.append(
+            (given(seed, size, model, stop_below=stop_below), (None, 2, 6, None)[seed % 4] if stop_below is None else None)
+        )
     return parts
 
 
@@ -164,43 +166,47 @@ def test_solutions_come_back_whole_and_in_order(chunk, spare):
     parts = mixed()
     solved = drive((asking(*part) for part in parts), chunk, spare)
     left_early = 0
-    for (problems, _), going in zip(parts, solved, strict=True):
-        same(going, solve(problems))
-        left_early += (going.found.passes < 7).sum()
+    for (problems, _), progress in zip(parts, solved, strict=True):
+        same(progress, solve(problems))
+        left_early += (progress.best.passes < 7).sum()
     assert left_early > 4
 
 
 @pytest.mark.parametrize("chunk", [3, 40])
-def test_every_problem_gets_its_looks_in_a_slot_of_its_own(monkeypatch, chunk):
+def test_every_problem_gets_its_observations_in_a_slot_of_its_own(monkeypatch, chunk):
     """No more rows than slots; a slot holds what it says; the looks of a problem are those that were due, each once."""
-    seen, batches, look, calls = Counter(), [], Lane._look, Counter()
+    seen, batches, observe, calls = Counter(), [], SlotGroup._observe, Counter()
     inner = network(0)
 
     def model(x: Tensor) -> Tensor:
         batches.append(len(x))
         return inner(x)
 
-    def watched(lane: Lane, batch: int) -> None:
-        taken = [tuple(slot) for slot in lane.slots[: lane.live, :2].tolist()]
-        assert lane.live <= chunk
-        assert batch >= lane.live == len(set(taken))
-        assert not lane.slots[lane.live :].any()
+    def watched(group: SlotGroup, batch: int) -> None:
+        taken = [tuple(slot) for slot in group.slots[: group.live, :2].tolist()]
+        assert group.live <= chunk
+        assert batch >= group.live == len(set(taken))
+        assert not group.slots[group.live :].any()
         for place, (number, row) in enumerate(taken):
-            ticket = lane.tickets[number]
-            assert torch.equal(lane.held.center[place], ticket.problems.ball.center[row])
-            assert lane.held.count[place] == ticket.problems.looks.start + seen[number, row]
+            job = group.jobs[number]
+            assert torch.equal(group.contents.center[place], job.problems.ball.center[row])
+            assert group.contents.count[place] == job.problems.observations.start + seen[number, row]
             seen[number, row] += 1
-        calls[lane.last] += 1
-        look(lane, batch)
+        calls[group.last] += 1
+        observe(group, batch)
 
-    monkeypatch.setattr(Lane, "_look", watched)
+    monkeypatch.setattr(SlotGroup, "_observe", watched)
     parts = mixed(model)
     solved = drive((asking(*part) for part in parts), chunk)
     assert max(batches) <= chunk
-    assert sum(seen.values()) == sum(int(going.found.passes.sum()) for going in solved)
-    for (problems, _), going in zip(parts, solved, strict=True):
-        never = torch.ones(len(problems), dtype=torch.bool) if problems.enough is None else going.found.value >= problems.enough
-        assert (going.found.passes[never] == 7).all()
+    assert sum(seen.values()) == sum(int(progress.best.passes.sum()) for progress in solved)
+    for (problems, _), progress in zip(parts, solved, strict=True):
+        never = (
+            torch.ones(len(problems), dtype=torch.bool)
+            if problems.stop_below is None
+            else progress.best.value >= problems.stop_below
+        )
+        assert (progress.best.passes[never] == 7).all()
 
 
 @pytest.mark.parametrize("size", [16, 30])
@@ -213,25 +219,25 @@ def test_free_slots_are_taken_at_once(size):
         return inner(x)
 
     problems = [given(seed, size, model) for seed, size in enumerate([7, 1, 12, 30, 2, 5, 9] * 2)]
-    problems = [replace(each, enough=torch.linspace(-4, 1, len(each), dtype=torch.float64)) for each in problems]
+    problems = [replace(each, stop_below=torch.linspace(-4, 1, len(each), dtype=torch.float64)) for each in problems]
     solved = drive(map(asking, problems), size)
-    looks = sum(int(going.found.passes.sum()) for going in solved)
-    assert looks < 0.8 * 7 * sum(map(len, problems))  # many left early
-    assert math.ceil(looks / size) <= len(calls) <= math.ceil(looks / size) + 7
+    observations = sum(int(progress.best.passes.sum()) for progress in solved)
+    assert observations < 0.8 * 7 * sum(map(len, problems))  # many left early
+    assert math.ceil(observations / size) <= len(calls) <= math.ceil(observations / size) + 7
 
 
 @pytest.mark.parametrize(("spare", "scored"), [(0, 2), (20, 0)])
-def test_last_looks_of_many_wait_for_each_other_and_need_no_gradient(spare, scored):
-    followed, inner = [], network(0)
+def test_last_observations_of_many_wait_for_each_other_and_need_no_gradient(spare, scored):
+    updated, inner = [], network(0)
 
     def model(x: Tensor) -> Tensor:
-        followed.append(x.requires_grad)
+        updated.append(x.requires_grad)
         return inner(x)
 
     same(drive([asking(problems := given(1, 20, model))], 16, spare)[0], solve(problems))
-    followed = followed[: -problems.method.steps - 1]  # without those of the readable loop
-    assert followed.count(False) == scored  # 20 last points on 16 slots
-    assert followed.count(True) >= 2 * (7 - scored // 2)
+    updated = updated[: -problems.method.steps - 1]  # without those of the readable loop
+    assert updated.count(False) == scored  # 20 last points on 16 slots
+    assert updated.count(True) >= 2 * (7 - scored // 2)
 
 
 class Later(Tensor):
@@ -251,22 +257,22 @@ class Sent:
 @pytest.mark.parametrize("chunk", [3, 16])
 def test_answers_that_arrive_late_are_about_those_who_asked(monkeypatch, chunk):
     """On a GPU problems leave a look later. Who takes their slot, or is moved to it, must not be sent away for them."""
-    build = Lane.__init__
+    build = SlotGroup.__init__
 
-    def build_later(lane: Lane, *arguments) -> None:
-        build(lane, *arguments)
-        lane.held = replace(lane.held, enough=lane.held.enough.as_subclass(Later))
+    def build_later(group: SlotGroup, *arguments) -> None:
+        build(group, *arguments)
+        group.contents = replace(group.contents, stop_below=group.contents.stop_below.as_subclass(Later))
 
-    monkeypatch.setattr(slots, "_Answer", Sent)
-    monkeypatch.setattr(Lane, "__init__", build_later)
+    monkeypatch.setattr(slots, "_FlagsInTransit", Sent)
+    monkeypatch.setattr(SlotGroup, "__init__", build_later)
     parts, later = mixed(), 0
-    for (problems, _), going in zip(parts, drive((asking(*part) for part in parts), chunk), strict=True):
-        expected, found = solve(problems).found, going.found
+    for (problems, _), progress in zip(parts, drive((asking(*part) for part in parts), chunk), strict=True):
+        expected, found = solve(problems).best, progress.best
         assert (found.passes >= expected.passes).all()
         later += (found.passes > expected.passes).sum()
-        if problems.enough is not None:
-            assert torch.equal(found.value < problems.enough, expected.value < problems.enough)
-            assert (found.passes[found.value >= problems.enough] == 7).all()
+        if problems.stop_below is not None:
+            assert torch.equal(found.value < problems.stop_below, expected.value < problems.stop_below)
+            assert (found.passes[found.value >= problems.stop_below] == 7).all()
         whole = expected.passes == 7
         torch.testing.assert_close(found.value[whole], expected.value[whole], rtol=0, atol=1e-9)
     assert later > 4
@@ -276,32 +282,32 @@ def test_answers_that_arrive_late_are_about_those_who_asked(monkeypatch, chunk):
 
 
 def test_no_batch_is_run_without_problems(monkeypatch):
-    look = Lane._look
+    observe = SlotGroup._observe
 
-    def watched(lane: Lane, batch: int) -> None:
-        assert lane.live > 0
-        look(lane, batch)
+    def watched(group: SlotGroup, batch: int) -> None:
+        assert group.live > 0
+        observe(group, batch)
 
-    monkeypatch.setattr(Lane, "_look", watched)
+    monkeypatch.setattr(SlotGroup, "_observe", watched)
     drive((asking(*part) for part in mixed()), 40)
 
 
 def test_zero_slopes_are_counted_alike():
     problems = given(1, 5, lambda x: torch.stack([0 * x[:, 0], *[0 * x[:, 0] - 1] * 3], 1))
-    problems = replace(problems, enough=torch.full((5,), -100.0, dtype=torch.float64))
+    problems = replace(problems, stop_below=torch.full((5,), -100.0, dtype=torch.float64))
     same(drive([asking(problems)], 16)[0], solve(problems))
 
 
 @pytest.mark.parametrize("radius", [0.3, drq.Calibrated(0.3, steps=4)])
 def test_rows_that_wait_are_few_however_many_the_classes(monkeypatch, radius):
     """Memory is bounded by the number of slots, not by images or classes."""
-    chunk, most, hand_in = 32, [0], Engine._hand_in
+    chunk, most, enqueue = 32, [0], Engine._enqueue
 
     def watched(engine: Engine, *given) -> None:
-        hand_in(engine, *given)
-        most[0] = max(most[0], sum(lane.load for lane in engine.lanes.values()))
+        enqueue(engine, *given)
+        most[0] = max(most[0], sum(group.load for group in engine.groups.values()))
 
-    monkeypatch.setattr(Engine, "_hand_in", watched)
+    monkeypatch.setattr(Engine, "_enqueue", watched)
     for classes, images in ((3, 40), (16, 120)):
         model = network(6, classes=classes)
         few = {"explore": drq.Gradient(2), "quantify": drq.Gradient(2)}

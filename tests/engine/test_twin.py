@@ -8,7 +8,7 @@ from testbed.classifiers import inputs, network
 from torch import Tensor, nn
 
 from drq.engine.twin import Twin, Watcher
-from drq.method.setting import InPrecision
+from drq.method.execution import InPrecision
 
 PLAIN, LAST = torch.contiguous_format, torch.channels_last
 

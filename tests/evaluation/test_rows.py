@@ -32,7 +32,7 @@ from drq import Spec, Trial, threats
 from drq.data.dataset import Data, Held
 from drq.evaluation.records import COLUMNS
 from drq.method.adapters import Subset
-from drq.method.setting import InPrecision
+from drq.method.execution import InPrecision
 from drq.models import weights
 
 

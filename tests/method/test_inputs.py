@@ -150,7 +150,7 @@ def test_memory_is_bounded_whatever_the_batch():
 
 
 def test_automatic_chunk_follows_the_memory_of_a_row():
-    from drq.method.setting import examine
+    from drq.method.execution import examine
 
     narrow, wide = (nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 3)).eval() for width in (1_000, 100_000))
     x = torch.rand(2, 4)

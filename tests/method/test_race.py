@@ -83,23 +83,23 @@ def exploration(seed: int, classes: int, samples: int = 6) -> tuple[Problems, Te
 def test_heats_are_run_by_those_still_in_the_race():
     """Passes are the looks of the heats that a class ran; fewer classes in each; found values those of whole searches."""
     problems, sample, label, start = exploration(1, 9)
-    whole, running, looks = solve(problems).found, race(problems, sample, label, start), []
+    whole, running, observations = solve(problems).best, race(problems, sample, label, start), []
     heat = next(running)
     try:
         while True:
-            looks.append((heat.looks, len(heat)))
+            observations.append((heat.observations, len(heat)))
             heat = running.send(solve(heat))
     except StopIteration as stop:
         found, finished = stop.value
-    assert [each for each, _ in looks] == heats(12)
-    sizes = [size for _, size in looks]
+    assert [each for each, _ in observations] == heats(12)
+    sizes = [size for _, size in observations]
     assert sizes[0] == len(problems)
     assert sizes == sorted(sizes, reverse=True)
     assert 12 <= sizes[-1] == finished.sum() < sizes[0]
-    ran = [sum(heat.stop - heat.start for heat in heats(12)[:count]) for count in range(1, len(looks) + 1)]
+    ran = [sum(heat.stop - heat.start for heat in heats(12)[:count]) for count in range(1, len(observations) + 1)]
     assert set(found.passes.tolist()) <= set(ran)
     assert (found.passes <= whole.passes).all()
-    assert found.passes.sum() == sum((heat.stop - heat.start) * size for heat, size in looks)
+    assert found.passes.sum() == sum((heat.stop - heat.start) * size for heat, size in observations)
     assert torch.equal(found.passes == 13, finished)
     for name in ("value", "point", "lowest", "stalled"):
         torch.testing.assert_close(getattr(found, name)[finished], getattr(whole, name)[finished], rtol=0, atol=1e-9)
@@ -133,8 +133,8 @@ def test_gains_are_counted_by_the_step():
     problems, sample, label, _ = exploration(1, 5, samples=1)
     odds = torch.tensor([10.0, 9.9, 10.1 - BEHIND, 9.9 - BEHIND, 9.9 - BEHIND], dtype=torch.float64)
     running = race(problems, sample, label, odds[None] - 1)
-    going = solve(next(running))
-    heat = running.send(replace(going, found=replace(going.found, lowest=-odds)))
+    progress = solve(next(running))
+    heat = running.send(replace(progress, best=replace(progress.best, lowest=-odds)))
     assert heat.objective.given[0].tolist() == [0, 1, 2]
 
 

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import drq
 from drq.decision import Block, conclude
 from drq.method.calibration import Calibrated
+from drq.method.execution import prepare
 from drq.method.regions import Regions, one_by_one
-from drq.method.setting import prepare
 from drq.objectives import log_odds
 from drq.search.loop import Problems, solve
 
@@ -28,8 +28,8 @@ def uncompiled(monkeypatch):
 def regions(
     model, x: Tensor, *, prune: str = "exact", chunk: int | None = None, dtype=None, points=False
 ) -> tuple[Tensor, Regions]:
-    x, setting = prepare(model, x, drq.L2(), (0.0, 1.0), None, chunk, dtype)
-    return x, Regions(setting, Calibrated(), 0.5, drq.Gradient(5), drq.Gradient(6), None, True, prune, points)
+    x, execution = prepare(model, x, drq.L2(), (0.0, 1.0), None, chunk, dtype)
+    return x, Regions(execution, Calibrated(), 0.5, drq.Gradient(5), drq.Gradient(6), None, True, prune, points)
 
 
 def test_exact_pruning_by_brute_force():
@@ -81,9 +81,9 @@ def rounds(regions: Regions, x: Tensor, radius: Tensor) -> tuple[list[tuple[Prob
     problems = next(procedure)
     try:
         while True:
-            going = solve(problems)
-            asked.append((problems, going.found.value))
-            problems = procedure.send(going)
+            progress = solve(problems)
+            asked.append((problems, progress.best.value))
+            problems = procedure.send(progress)
     except StopIteration as stop:
         return asked, stop.value
 
@@ -95,7 +95,7 @@ def test_rounds_go_down_the_explored_confidence(seed):
     x, searched = regions(model, x)
     (exploration, explored), *quantified = rounds(searched, x, torch.tensor([0.7], dtype=torch.float64))[0]
     assert len(exploration) == 14
-    assert exploration.enough is None
+    assert exploration.stop_below is None
     confidence = (-explored).sort(descending=True).values
     confidence = confidence[confidence > -torch.inf]
     assert len(quantified) >= 2
@@ -106,9 +106,9 @@ def test_rounds_go_down_the_explored_confidence(seed):
         due = confidence[taken : (2, 4, 8, 16)[number]]
         torch.testing.assert_close(start.sort(descending=True).values, due[due >= bar], rtol=0, atol=1e-9)
         if number == 0:
-            assert problems.enough is None
+            assert problems.stop_below is None
         else:
-            torch.testing.assert_close(problems.enough, torch.full_like(values, bar))
+            torch.testing.assert_close(problems.stop_below, torch.full_like(values, bar))
         known += values.tolist()
         taken = (2, 4, 8, 16)[number]
     rest = confidence[taken:]
@@ -120,7 +120,7 @@ def test_few_rows_are_searched_at_once():
     radius = torch.tensor([0.7], dtype=torch.float64)
     in_turn = rounds(searched, x, radius)
     for spare, requests in ((0, len(in_turn[0])), (1, len(in_turn[0])), (14, 2)):
-        asked, block = rounds(replace(searched, setting=replace(searched.setting, spare=spare)), x, radius)
+        asked, block = rounds(replace(searched, execution=replace(searched.execution, spare=spare)), x, radius)
         assert len(asked) == requests
         assert torch.equal(conclude(block).exact, conclude(in_turn[1]).exact)
 
@@ -128,10 +128,10 @@ def test_few_rows_are_searched_at_once():
 def test_rounding_does_not_choose_the_calibrated_radius():
     """At x itself its own confidence is met exactly: there rounding would choose between two slopes."""
     model, x = network(1, classes=6, gain=4), inputs(1, 9, 4)
-    x, setting = prepare(model, x, drq.L2(), (0.0, 1.0), None)
-    logits, found = setting.logits(x).detach(), []
+    x, execution = prepare(model, x, drq.L2(), (0.0, 1.0), None)
+    logits, found = execution.logits(x).detach(), []
     for factor in (1 - 2e-15, 1, 1 + 2e-15):  # as another size of batch, or a compiled model, may change logits
-        found.append(setting.solve(drq.Calibrated(steps=30).problems(setting, x, logits * factor)).found.merit)
+        found.append(execution.solve(drq.Calibrated(steps=30).problems(execution, x, logits * factor)).best.merit)
     torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=0)
     torch.testing.assert_close(found[2], found[1], rtol=1e-3, atol=0)
 
@@ -214,9 +214,9 @@ def test_how_near_is_near_depends_on_the_logits():
     x = inputs(0, 3, 6).float()
     logits = torch.tensor([[1.0, -3.0], [30.0, 20.0], [0.5, 0.0]])
     for dtype, near in ((torch.bfloat16, 8 * 2**-7), (torch.float16, 20 * 2**-10), (None, 0)):
-        _, setting = prepare(Coarse().eval(), x, drq.L2(), (0.0, 1.0), None, None, dtype)
-        assert setting.near(logits).tolist() == [near * 3, near * 30, near * 0.5]
-        assert torch.equal(setting.near(10 * logits), 10 * setting.near(logits))
+        _, execution = prepare(Coarse().eval(), x, drq.L2(), (0.0, 1.0), None, None, dtype)
+        assert execution.near(logits).tolist() == [near * 3, near * 30, near * 0.5]
+        assert torch.equal(execution.near(10 * logits), 10 * execution.near(logits))
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])

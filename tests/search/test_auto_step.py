@@ -10,7 +10,7 @@ from torch import Tensor
 
 import drq
 from drq import threats
-from drq.search.auto_step import Progress
+from drq.search.auto_step import AutoStepState
 from drq.search.loop import search, slope
 
 NORMS = ["linf", "l2", "l1"]
@@ -59,8 +59,8 @@ def test_the_step_is_halved_at_the_best_point_where_it_stops_paying() -> None:
     state = method.begin(x, ball)
     lengths, nothing = [], search(drq.Random(1), objective, ball)
     for count in range(100):
-        state = method.move(method.look(objective, ball, state, count), ball, state, nothing, count)
-        assert isinstance(state, Progress)
+        state = method.move(method.observe(objective, ball, state, count), ball, state, nothing, count)
+        assert isinstance(state, AutoStepState)
         lengths.append(state.length.item())
     assert lengths[0] == 2.0
     assert lengths[21] == 2.0

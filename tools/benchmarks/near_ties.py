@@ -1,7 +1,7 @@
 """How far does searching in float16 move log-odds, and which samples must be searched again? Writes results/near-ties.json.
 
 DRQ decides in float16 without searching near ties again, and in float32 with TF32 off, on clean, corrupted and attacked images.
-Distances are in rounding errors of float16 of the largest logit, the unit of ``drq.method.setting.MOVED``. A GPU.
+Distances are in rounding errors of float16 of the largest logit, the unit of ``drq.method.execution.MOVED``. A GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 import drq
 from drq.bench.subject import THREATS, load
 from drq.bench.timing import tf32
-from drq.method import setting
+from drq.method import execution
 from drq.report.typesetting import text_table
 from tools.benchmarks.assets import arguments, write
 
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--model", default="cifar10-linf")
     chosen = parser.parse_args()
     subject = load(chosen.model, chosen.images, chosen.device, print)
-    setting.MOVED = dict.fromkeys(setting.MOVED, 0)
+    execution.MOVED = dict.fromkeys(execution.MOVED, 0)
     half = drq.DRQ(subject.model, subject.norm, subject.radius, precision="float16", compile=True)
     full = drq.DRQ(subject.model, subject.norm, subject.radius)
     record: dict[str, Any] = {"model": chosen.model, "images": chosen.images, "found": {}}

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from drq.engine.compiled import Compiled
 from drq.engine.twin import Twin
-from drq.method.setting import InPrecision
+from drq.method.execution import InPrecision
 from drq.norms import Ball
 from drq.objectives import Model, log_odds
 from drq.rows import per_row

@@ -32,7 +32,7 @@ from drq import threats
 from drq.models import trained
 from drq.models.wide_resnet import WideResNet
 from drq.objectives import Model, Score
-from drq.search.loop import Count, Look, State, scored, search, slope
+from drq.search.loop import Count, Observation, State, scored, search, slope
 from drq.seeds import generator
 from drq.threats.corruptions.constants import KINDS
 
@@ -46,7 +46,7 @@ class Following(drq.Gradient):
 
     loss: Callable[[Model, Tensor], drq.Objective] = drq.margin
 
-    def look(self, objective: drq.Objective, ball: drq.Ball, state: State, count: Count) -> Look:
+    def observe(self, objective: drq.Objective, ball: drq.Ball, state: State, count: Count) -> Observation:
         """The value of the one with the slope of the other, from one pass."""
 
         def measure(logits: Tensor, label: Tensor, direction: Tensor) -> Score:
@@ -54,7 +54,7 @@ class Following(drq.Gradient):
             followed = direction * self.loss(lambda z: z, label)(logits).value
             return score._replace(value=score.value.detach() + (followed - followed.detach()))
 
-        return super().look(replace(objective, measure=measure), ball, state, count)
+        return super().observe(replace(objective, measure=measure), ball, state, count)
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class Starts(drq.Search):
         """Those of all descents, and one from each to the next."""
         return self.starts * (self.descent.steps + 1) - 1
 
-    def move(self, look: Look, ball: drq.Ball, state: State, found: drq.Found, count: Count) -> State:
+    def move(self, observation: Observation, ball: drq.Ball, state: State, best: drq.SearchResult, count: Count) -> State:
         """Further down, or to the next start."""
         assert isinstance(count, int)
         step = count % (self.descent.steps + 1)
         if step < self.descent.steps:
-            return self.descent.move(look, ball, state, found, step)
+            return self.descent.move(observation, ball, state, best, step)
         return State(ball.sample(generator(0, count)))
 
 
@@ -264,7 +264,7 @@ def boundary(lead: drq.Objective, ball: drq.Ball) -> tuple[Tensor, Tensor]:
 
     The line from the centre to where it stopped tells where the lead is 0, and where it would be for who reaches the edge before.
     """
-    found = search(DOWN, lead, ball, enough=torch.zeros_like(ball.radius))
+    found = search(DOWN, lead, ball, stop_below=torch.zeros_like(ball.radius))
     first = scored(lead, State(ball.center)).score.value  # the search saw it, too: no pass is added
     walked = torch.where(found.value < 0, ball.norm.length(found.point - ball.center) / ball.radius, 1)
     return first.clamp(min=0) * walked / (first - found.value).clamp(min=1e-2), found.passes

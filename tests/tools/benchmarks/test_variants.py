@@ -159,7 +159,7 @@ def test_points_around_the_explored_one_count_as_a_loop_counts_them():
 @pytest.mark.parametrize(("aim", "sign"), [(drq.away_from, 1), (drq.toward, -1)])
 def test_another_loss_leads_and_log_odds_decide(loss, aim, sign):
     model, x, label = network(0), inputs(1, 5, 4), torch.tensor([0, 1, 2, 3, 0])
-    look = variants.Following(5, loss=loss).look(aim(model, label), drq.Ball(x, 0.1, "linf"), State(x), 0)
+    look = variants.Following(5, loss=loss).observe(aim(model, label), drq.Ball(x, 0.1, "linf"), State(x), 0)
     torch.testing.assert_close(look.score.value, sign * drq.log_odds(model(x), label))
     there = x.clone().requires_grad_()
     logits = model(there)

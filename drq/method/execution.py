@@ -1,6 +1,6 @@
-"""A batch and its model: both are checked, with errors that name the remedy, and it is settled how the model is run.
+"""How a model is run on a batch: both are checked, with errors that name the remedy; precision and memory layout are chosen.
 
-This is also the one place that knows how many rows fit in memory at once.
+This is the one place that knows how many rows fit in memory at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from drq.errors import InputError, require
 from drq.norms import Ball, Bounds, Linf, Norm, Space, check_features
 from drq.objectives import Model
-from drq.search.loop import Going, Problems, solve
+from drq.search.loop import Problems, Progress, solve
 
 # How far searching in a lower precision moves log-odds, in rounding errors of the largest logit; measured, see docs/speed.md.
 MOVED = {torch.float16: 20, torch.bfloat16: 8}
@@ -42,8 +42,8 @@ class InPrecision(nn.Module):
 
 
 @dataclass(frozen=True)
-class Setting:
-    """The model, the space around its inputs, and the number of rows that may be searched together."""
+class Execution:
+    """How a model is run: in which precision, in which space around its inputs, and on how many rows together."""
 
     model: Model  # in the precision in which it is searched
     searched: Model  # the same, compiled where it is
@@ -63,7 +63,7 @@ class Setting:
         return self.at_once is not None and self.at_once > AT_ONCE
 
     @property
-    def solve(self) -> Callable[[Problems], Going]:
+    def solve(self) -> Callable[[Problems], Progress]:
         """:func:`drq.search.loop.solve` with as many rows at once as fit."""
         return partial(solve, chunk=self.chunk, at_once=self.at_once)
 
@@ -89,7 +89,7 @@ class Setting:
         return logits
 
     def near(self, logits: Tensor) -> Tensor:
-        """(N,) how far apart log-odds may be that rounding cannot tell apart."""
+        """(N,) the largest difference of log-odds that may be due to rounding."""
         return self.rounding * logits.detach().abs().amax(1)
 
     def pieces(self, count: int, size: int = 1) -> list[slice]:
@@ -107,10 +107,10 @@ def prepare(
     chunk: int | None = None,
     dtype: torch.dtype | None = None,
     known: dict[object, Facts] | None = None,
-) -> tuple[Tensor, Setting]:
-    """Check the batch and the model; return a copy of the batch inside its bounds, and the setting for it.
+) -> tuple[Tensor, Execution]:
+    """Check the batch and the model; return a copy of the batch inside its bounds, and how the model is run on it.
 
-    ``known`` remembers what one row told about the model, so that later batches of the same kind need not ask again.
+    ``known`` remembers what one row showed of the model, so that later batches of the same kind need not try again.
     """
     frozen = None if frozen is None else torch.as_tensor(frozen)
     x, exact = checked(x, bounds, frozen), InPrecision(model, None)
@@ -129,8 +129,8 @@ def prepare(
     if x.device.type == "cpu":
         keep_freed_memory()
     space = Space(norm, bounds, frozen)
-    setting = Setting(quick, quick, exact, rounding, layout, space, facts.classes, chunk, together, 0, at_once)
-    return x.contiguous(memory_format=_best(facts, x, dtype)), setting
+    execution = Execution(quick, quick, exact, rounding, layout, space, facts.classes, chunk, together, 0, at_once)
+    return x.contiguous(memory_format=_best(facts, x, dtype)), execution
 
 
 def checked(x: Tensor, bounds: Bounds | None, frozen: Tensor | None) -> Tensor:
@@ -184,7 +184,7 @@ def _best(facts: Facts, x: Tensor, dtype: torch.dtype | None) -> torch.memory_fo
 
 
 class Facts(NamedTuple):
-    """What one row told about a model."""
+    """Properties of a model that one row through it shows."""
 
     classes: int
     rows: int  # that may be searched at once: kept, since what the first ones leave reserved would count as taken

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import drq
-from drq.method.setting import prepare
+from drq.method.execution import prepare
 
 
 class Counted(nn.Module):
@@ -32,8 +32,8 @@ def test_many_rows_of_a_small_model_go_through_it_in_pieces(monkeypatch, radius)
     robust = drq.DRQ(model, "l2", radius, prune="none")
     whole = robust.decide(x)
     assert max(model.sizes) == 300 if radius == 0.1 else 100
-    monkeypatch.setattr("drq.method.setting.AT_ONCE", 32)
-    monkeypatch.setattr("drq.method.setting.CACHED", 1)
+    monkeypatch.setattr("drq.method.execution.AT_ONCE", 32)
+    monkeypatch.setattr("drq.method.execution.CACHED", 1)
     model.sizes.clear()
     pieces = drq.DRQ(model, "l2", radius, prune="none").decide(x)
     searched = [each for each in model.sizes if each != len(x)]  # but for the first look, which stores nothing
@@ -48,7 +48,7 @@ def test_freed_memory_is_used_again():
     """16 MiB that are taken and given back 20 times cost a small part of the page faults of memory that is always new."""
     code = """
 import mmap, resource
-from drq.method.setting import keep_freed_memory
+from drq.method.execution import keep_freed_memory
 content = bytes([1]) * 4 * 2**20
 def new():
     memory = mmap.mmap(-1, len(content))
