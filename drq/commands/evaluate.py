@@ -48,8 +48,8 @@ def evaluate(
     The same command again goes on where it stopped, however it stopped, and repeats nothing. See docs/evaluate.md for specs.
     """
     from drq.commands import screens, terminal
-    from drq.evaluation.loop import evaluate, home
-    from drq.evaluation.published import experiments
+    from drq.evaluation.loop import evaluate, run_directory
+    from drq.evaluation.paper import experiments
     from drq.evaluation.sources import as_spec
 
     if listed:
@@ -62,7 +62,7 @@ def evaluate(
             how = {"engine": engine, "address": address, "device": device, "only": only}
             run = evaluate(spec, out, workers=workers, allow_code=allow_code, tell=tell, **how)
     except KeyboardInterrupt:
-        say(f"{home(spec, out, allow_code=allow_code)} keeps what was done: the same command goes on")
+        say(f"{run_directory(spec, out, allow_code=allow_code)} keeps what was done: the same command goes on")
         raise
     if not as_json:
         if find_spec("polars") is not None:

@@ -1,7 +1,7 @@
-"""What the files of a run hold, by their sha256: ``sha256sum -c sha256sums`` in its directory checks it without us.
+"""The sha256 of every file of a run: ``sha256sum -c sha256sums`` in its directory checks them without this package.
 
-A line is added after its file was written. A file without one is what a crash left in between, or was written before there were
-checksums: nobody vouches for it until it was read whole.
+A line is added after its file was written. A file without one was left by a crash in between, or written before there were
+checksums: it gets one when it was read whole.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ def known(run: Path) -> dict[str, str]:
 
 
 def name(path: Path) -> str:
-    """By which a file of a run goes in its list."""
+    """The name of a file in the list."""
     return f"{path.parent.name}/{path.name}"
 
 
 def add(run: Path, path: Path) -> None:
-    """Vouch for a file that was just written."""
+    """Add the checksum of a file that was just written."""
     with (run / NAME).open("a+b") as file:
         file.seek(max(0, file.tell() - 1))
         start = b"" if file.read() in (b"", b"\n") else b"\n"  # a crash may have cut off the last line
         file.write(start + _line(name(path), digest(path)))
 
 
-def settle(run: Path, files: Iterable[Path]) -> None:
-    """Vouch for these files and no others, in one piece: for those without a line as they are now."""
+def rewrite(run: Path, files: Iterable[Path]) -> None:
+    """Write the list anew, in one piece: known checksums of these files, and those of files without one as they are now."""
     names, sums = {name(path): path for path in files}, known(run)
     kept = {each: sums[each] for each in sums if each in names}
     whole = kept | {each: digest(path) for each, path in names.items() if each not in kept}

@@ -9,12 +9,12 @@ from itertools import islice
 from typing import Any, Protocol
 
 from drq.errors import InputError, MissingError, imported, nearest, one_line, require
-from drq.evaluation.judging import Judged, judge
+from drq.evaluation.judging import ShardRows, judge
 from drq.evaluation.plan import Shard
+from drq.evaluation.resources import WorkerContext
 from drq.evaluation.spec import ENGINES
-from drq.evaluation.stage import Provision
 
-Outcome = tuple[Shard, Judged | MissingError]
+Outcome = tuple[Shard, ShardRows | MissingError]
 RETRIES = 3  # of a shard whose worker was lost
 
 
@@ -23,25 +23,25 @@ class Engine(Protocol):
 
     name: str
 
-    def run(self, provision: Provision, shards: Iterable[Shard]) -> Iterator[Outcome]:
+    def run(self, context: WorkerContext, shards: Iterable[Shard]) -> Iterator[Outcome]:
         """The rows of every shard, or what this machine lacks for it."""
 
 
 class Local:
-    """In this process, one after the other."""
+    """Judge shards in this process, one after the other."""
 
     name = "local"
 
-    def run(self, provision: Provision, shards: Iterable[Shard]) -> Iterator[Outcome]:
+    def run(self, context: WorkerContext, shards: Iterable[Shard]) -> Iterator[Outcome]:
         """The rows of every shard, or what this machine lacks for it."""
         for shard in shards:
-            yield shard, attempt(provision, shard)
+            yield shard, attempt(context, shard)
 
 
-def attempt(provision: Provision, shard: Shard) -> Judged | MissingError:
+def attempt(context: WorkerContext, shard: Shard) -> ShardRows | MissingError:
     """The rows of a shard, or what is missing."""
     try:
-        return judge(provision, shard)
+        return judge(context, shard)
     except MissingError as error:
         return error
     except InputError as error:
@@ -49,11 +49,11 @@ def attempt(provision: Provision, shard: Shard) -> Judged | MissingError:
 
 
 class OnRay:
-    """As tasks of Ray, on this machine or a cluster. A shard whose worker is lost is tried again elsewhere.
+    """Judge shards as tasks of Ray, on this machine or a cluster. A shard whose worker is lost is tried again elsewhere.
 
     Args:
         address: of a running cluster ("auto" finds the one this machine belongs to); None starts one here, and stops it.
-        workers: that are busy at once, at most; None for as many as there are processors, or GPUs.
+        workers: the most that are busy at once; None for as many as there are processors, or GPUs.
     """
 
     name = "ray"
@@ -64,14 +64,14 @@ class OnRay:
         self.address, self.workers = address, workers
         self.ray = imported("ray", "the engine ray", "pip install 'decision-region-quantification[ray]'")
 
-    def run(self, provision: Provision, shards: Iterable[Shard]) -> Iterator[Outcome]:
+    def run(self, context: WorkerContext, shards: Iterable[Shard]) -> Iterator[Outcome]:
         """The rows of every shard, in the order in which they come."""
         ray = self.ray
         ours = not ray.is_initialized()
         if ours:
             self._start()
         try:
-            yield from self._run(provision, iter(shards))
+            yield from self._run(context, iter(shards))
         finally:
             if ours:
                 ray.shutdown()
@@ -80,21 +80,21 @@ class OnRay:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
         own: dict[str, Any] = {"address": "local", "include_dashboard": False}
         try:
-            knock(self.address or "")
+            check_reachable(self.address or "")
             self.ray.init(log_to_driver=False, logging_level="ERROR", **({"address": self.address} if self.address else own))
         except Exception as error:  # of the network, of the version: Ray has many
             remedy = "check it with ray status, or leave it out to start one here"
             raise InputError(f"address must lead to a Ray cluster, got {self.address!r} ({one_line(error)}): {remedy}") from error
 
-    def _run(self, provision: Provision, shards: Iterator[Shard]) -> Iterator[Outcome]:
+    def _run(self, context: WorkerContext, shards: Iterator[Shard]) -> Iterator[Outcome]:
         ray = self.ray
-        there = ray.cluster_resources()
-        need: dict[str, Any] = {"num_cpus": provision.threads, "max_retries": RETRIES}
-        places = there.get("CPU", 1) // provision.threads
-        if provision.device.startswith("cuda") or (provision.device == "auto" and there.get("GPU", 0) > 0):
-            need["num_gpus"], places = 1, there.get("GPU", 0)
+        resources = ray.cluster_resources()
+        need: dict[str, Any] = {"num_cpus": context.threads, "max_retries": RETRIES}
+        places = resources.get("CPU", 1) // context.threads
+        if context.device.startswith("cuda") or (context.device == "auto" and resources.get("GPU", 0) > 0):
+            need["num_gpus"], places = 1, resources.get("GPU", 0)
         busy = max(1, self.workers or int(places))
-        shared = ray.put(provision)
+        shared = ray.put(context)
         work = ray.remote(**need)(attempt)
         waiting: dict[Any, Shard] = {}
         while True:
@@ -103,9 +103,9 @@ class OnRay:
             if not waiting:
                 return
             ready, _ = ray.wait([*waiting], num_returns=1)
-            yield waiting.pop(ready[0]), self._got(ready[0])
+            yield waiting.pop(ready[0]), self._result(ready[0])
 
-    def _got(self, reference: Any) -> Judged | MissingError:
+    def _result(self, reference: Any) -> ShardRows | MissingError:
         try:
             return self.ray.get(reference)  # type: ignore[no-any-return]
         except self.ray.exceptions.RayTaskError as error:
@@ -116,8 +116,8 @@ class OnRay:
             raise InputError(f"the Ray cluster must keep its workers, got {one_line(error)}: {remedy}") from error
 
 
-def knock(address: str) -> None:
-    """See whether anybody answers where an address has a port: Ray itself would wait for minutes."""
+def check_reachable(address: str) -> None:
+    """Connect to an address that has a port, since Ray itself would wait for minutes for nobody."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=10).close()

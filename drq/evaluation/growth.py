@@ -1,4 +1,4 @@
-"""What becomes of a run whose spec changed: it grows, or the change is refused. Functions of what run.json says.
+"""A run whose spec changed grows, or the change is refused. Functions of the content of run.json.
 
 Files carry the number of their task for ever, so a task that has rows stays as it is. Whatever a spec asks for beyond these, be
 it of other models, data, threats and defences or of more samples, is a task of its own.
@@ -15,20 +15,20 @@ from typing import Any
 
 from drq.errors import InputError
 
-About = Mapping[str, Any]  # what run.json says
+About = Mapping[str, Any]  # the content of run.json
 TABLES = ("models", "data", "threats", "defences", "groups", "limit", "victim")  # whose change shows in tasks and their rows
 APART = (*TABLES, "name", "shard", "keep_images")  # of a spec: on these a row depends not at all, or by its own entries alone
 
 
 def tasks(about: About) -> list[dict[str, Any]]:
-    """The tasks of a run, with what the first schema did not say: their numbers were their places, and none began late."""
+    """The tasks of a run. The first schema did not store their numbers, which were their places, and their first sample."""
     first = about["spec"].get("first", 0)
     known = enumerate(about.get("tasks", ()))
     return [{"number": place, "first": first, "limit": task.get("samples")} | task for place, task in known]
 
 
-def depends(spec: Mapping[str, Any], task: About, defence: str) -> dict[str, Any]:
-    """All that the rows of a defence in a task depend on, but for their samples and the content of files.
+def dependencies(spec: Mapping[str, Any], task: About, defence: str) -> dict[str, Any]:
+    """Everything that the rows of a defence in a task depend on, except for their samples and the content of files.
 
     Args:
         spec: contents of the spec.
@@ -42,26 +42,26 @@ def depends(spec: Mapping[str, Any], task: About, defence: str) -> dict[str, Any
 
 
 def row_hash(about: About, task: About, defence: str) -> str | None:
-    """Tells all that a row depends on, but for its sample, from anything else; None while no machine has seen model and data."""
+    """The hash of everything that a row depends on, except for its sample; None while no machine has seen model and data."""
     files = {"weights_sha256": about["models"].get(task["model"]), "data_sha256": about["data"].get(task["data"])}
     if None in files.values():
         return None
-    return hashlib.sha256(_text(depends(about["spec"], task, defence) | files).encode()).hexdigest()
+    return hashlib.sha256(_canonical(dependencies(about["spec"], task, defence) | files).encode()).hexdigest()
 
 
-def hashed(about: About) -> dict[str, Any]:
-    """The same, with the hashes of the rows of every task, in the order of its defences."""
+def with_row_hashes(about: About) -> dict[str, Any]:
+    """The same content, with the row hashes of every task, in the order of its defences."""
     entries = [task | {"row_hashes": [row_hash(about, task, each) for each in task["defences"]]} for task in tasks(about)]
     return {**about, "tasks": entries}
 
 
 def continued(path: Path, before: About, now: About, numbers: Collection[int]) -> dict[str, Any]:
-    """What run.json says of a run that goes on.
+    """The content of run.json of a run that goes on.
 
     Args:
         path: of the run.
-        before: what it says so far.
-        now: what a new run of the spec would say.
+        before: its content so far.
+        now: the content that a new run of the spec would have.
         numbers: of the tasks that have files.
 
     Raises:
@@ -69,8 +69,8 @@ def continued(path: Path, before: About, now: About, numbers: Collection[int]) -
     """
     sizes = {(task["model"], task["data"]): task["images"] for about in (before, now) for task in tasks(about) if task["images"]}
     held = [task for task in tasks(before) if task["number"] in numbers]
-    asked = {_text(depends(now["spec"], task, each)): task for task in tasks(now) for each in task["defences"]}
-    keys = {task["number"]: [_text(depends(before["spec"], task, each)) for each in task["defences"]] for task in held}
+    asked = {_canonical(dependencies(now["spec"], task, each)): task for task in tasks(now) for each in task["defences"]}
+    keys = {task["number"]: [_canonical(dependencies(before["spec"], task, each)) for each in task["defences"]] for task in held}
     lost = [task for task in held if any(_end(asked.get(key), sizes) < _end(task, sizes) for key in keys[task["number"]])]
     if changes := [*_changes(before, now, lost)]:
         told = "; ".join(changes[:5]) + (f"; and {len(changes) - 5} more" if len(changes) > 5 else "")
@@ -98,7 +98,7 @@ def spec_hashes(about: About) -> list[str]:
     return [*about.get("spec_hashes", [about["spec_hash"]])]
 
 
-def _text(value: Mapping[str, Any]) -> str:
+def _canonical(value: Mapping[str, Any]) -> str:
     return json.dumps(value, sort_keys=True)
 
 
@@ -113,11 +113,11 @@ def _end(task: About | None, sizes: Mapping[tuple[str, str], int]) -> float:
 def _rest(
     task: dict[str, Any], spec: About, taken: Mapping[str, list[tuple[float, float]]], sizes: Mapping[tuple[str, str], int]
 ) -> Iterator[dict[str, Any]]:
-    """What is asked for of a task and no other has, with the defences that lack the same."""
+    """The parts of a task that no other task has, each with the defences that lack it."""
     whole = (task["first"], _end(task, sizes))
     lacking: dict[tuple[float, float], list[str]] = {}
     for defence in task["defences"]:
-        for gap in _gaps(*whole, taken[_text(depends(spec, task, defence))]):
+        for gap in _gaps(*whole, taken[_canonical(dependencies(spec, task, defence))]):
             lacking.setdefault(gap, []).append(defence)
     for gap, defences in lacking.items():
         limit = None if gap[1] == inf else gap[1] - gap[0]
@@ -125,7 +125,7 @@ def _rest(
 
 
 def _gaps(first: float, end: float, taken: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """What some ranges leave of another.
+    """The parts of a range that some others leave.
 
     >>> list(_gaps(0, 10, [(5, 7), (0, 2)]))
     [(2, 5), (7, 10)]
@@ -139,13 +139,13 @@ def _gaps(first: float, end: float, taken: list[tuple[float, float]]) -> Iterato
 
 
 def _sized(task: dict[str, Any], sizes: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    """With what is known of how many samples there are, though this machine may not have them."""
+    """The task with the number of its samples, where that is known from this machine or another."""
     images, end = sizes.get((task["model"], task["data"])), _end(task, sizes)
     return task | {"images": images, "samples": None if images is None else end - task["first"]}
 
 
 def _changes(before: About, now: About, lost: list[dict[str, Any]]) -> Iterator[str]:
-    """What keeps rows from being those of the spec, in words."""
+    """The changes that keep rows from being those of the spec, in words."""
     old, new = before["spec"], now["spec"]
     settings = [{key: value for key, value in spec.items() if key not in TABLES} for spec in (old, new)]
     if lost or settings[0] != settings[1]:
@@ -163,7 +163,7 @@ def _name(task: About) -> str:
 
 
 def _without_more(old: About, new: About) -> dict[str, Any]:
-    """A spec without that by which it is only more than another."""
+    """A spec without what it merely adds to another."""
     less = dict(new)
     for key, value in old.items():
         other = new.get(key)
@@ -179,7 +179,7 @@ def _without_more(old: About, new: About) -> dict[str, Any]:
 
 
 def differences(before: Any, now: Any, place: str = "") -> Iterator[str]:
-    """What changed between two things made of what JSON knows, in words.
+    """The differences between two JSON values, in words.
 
     >>> list(differences({"a": {"b": 1}}, {"a": {"b": 2}, "c": 3}))
     ['a.b was 1, is 2', 'c was absent, is 3']

@@ -1,4 +1,4 @@
-"""One shard of work: a threat changes the samples once, and every defence says what it sees. It needs torch and numpy alone."""
+"""The rows of one shard: a threat changes the samples once, and every defence answers. Needs torch and numpy alone."""
 
 from __future__ import annotations
 
@@ -22,133 +22,140 @@ from drq.drq import DRQ
 from drq.errors import require
 from drq.evaluation.plan import Shard
 from drq.evaluation.records import COLUMNS, DTYPES, NOTHING, SCHEMA_VERSION
-from drq.evaluation.stage import Kept, Provision, Scene, around, chosen_device, scene
+from drq.evaluation.resources import Cache, ModelAndData, WorkerContext, build_defence, chosen_device, model_and_data
 from drq.norms import L2, Linf
 from drq.system.threads import threads
 from drq.threats.threat import Attack, BallThreat, Shifted
 from drq.version import __version__
 
 LEVELS = 255  # of an 8-bit image
-SHIFTED: Kept[Shifted] = Kept(40)  # shards that one experiment attacked, and that the next one may ask for again
+SHIFTED: Cache[Shifted] = Cache(40)  # shards that one experiment attacked, and that the next one may ask for again
 LARGEST_KEPT = 2**24  # bytes of such a shard
-ANSWERED: Kept[dict[str, Any]] = Kept(400)  # what defences said there
+ANSWERED: Cache[dict[str, Any]] = Cache(400)  # what defences said there
 
 
-class Judged(NamedTuple):
-    """The rows of a shard, and the images that are kept of it."""
+class ShardRows(NamedTuple):
+    """The rows of a shard, and those of its images that are kept."""
 
     rows: dict[str, NDArray[Any]]
     images: NDArray[Any] | None
 
 
-def judge(provision: Provision, shard: Shard) -> Judged:
+def judge(context: WorkerContext, shard: Shard) -> ShardRows:
     """The rows of a shard."""
-    with threads(provision.threads):
-        stage = scene(provision, shard.task.model, shard.task.data)
-        _check_known(provision, shard, stage)
+    with threads(context.threads):
+        subject = model_and_data(context, shard.task.model, shard.task.data)
+        _check_known(context, shard, subject)
         index = torch.arange(shard.first, shard.last)
-        x, y = (each.to(chosen_device(provision.device)) for each in stage.data.batch(index))
-        made = {name: around(provision, name, stage.seen) for name in shard.task.defences}
-        key = _key(provision, shard, stage, x, y)
-        shifted = _shifted(provision, shard, stage, made[shard.task.defences[0]], x, y, index, key)
-        shared = _shared(provision, shard, stage) | _at(stage.model, x, y, index, shifted)
+        x, y = (each.to(chosen_device(context.device)) for each in subject.data.batch(index))
+        made = {name: build_defence(context, name, subject.prepared) for name in shard.task.defences}
+        key = _shift_key(context, shard, subject, x, y)
+        shifted = _shifted(context, shard, subject, made[shard.task.defences[0]], x, y, index, key)
+        shared = _common_columns(context, shard, subject) | _base_columns(subject.model, x, y, index, shifted)
         asked = {}
         for name, defence in made.items():
-            ask = partial(_judged, defence, stage.model, x, y, shifted.x, provision.rounding)
-            asked[name] = ANSWERED.get(_question(provision, name, key), ask)
-    count = max(0, min(provision.first + provision.keep_images, shard.last) - shard.first)
+            ask = partial(_defence_columns, defence, subject.model, x, y, shifted.x, context.rounding)
+            asked[name] = ANSWERED.get(_answer_key(context, name, key), ask)
+    count = max(0, min(context.first + context.keep_images, shard.last) - shard.first)
     kept = shifted.x[:count].cpu().numpy() if count else None
     hashes = zip(shard.task.row_hashes, asked.items(), strict=True)
     parts = [shared | each | {"defence": name, "row_hash": known} for known, (name, each) in hashes]
-    return Judged(_stacked(parts, len(x)), kept)
+    return ShardRows(_stacked(parts, len(x)), kept)
 
 
-def _check_known(provision: Provision, shard: Shard, stage: Scene) -> None:
+def _check_known(context: WorkerContext, shard: Shard, subject: ModelAndData) -> None:
     """Refuse what changed since the run was begun, or is another on the machine of this worker."""
-    found = {f"model {shard.task.model}": stage.weights_sha256, f"data {shard.task.data}": stage.data_sha256}
-    for what, sha256 in found.items():
-        known = provision.known.get(what, sha256)
+    contents = {f"model {shard.task.model}": subject.weights_sha256, f"data {shard.task.data}": subject.data_sha256}
+    for what, sha256 in contents.items():
+        known = context.known.get(what, sha256)
         require(known == sha256, what, f"have the sha256 {known}", sha256, "it changed, or is another one on this machine")
 
 
 def _shifted(
-    provision: Provision, shard: Shard, stage: Scene, defence: nn.Module, x: Tensor, y: Tensor, index: Tensor, key: Hashable
+    context: WorkerContext,
+    shard: Shard,
+    subject: ModelAndData,
+    defence: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    index: Tensor,
+    key: Hashable,
 ) -> Shifted:
-    """What the threat makes of the samples, given its victim."""
+    """The samples as the threat leaves them, given its victim."""
     threat, victim = shard.task.trial.threat, defence
     if threat is None:
         return Shifted(x, torch.zeros(len(x)))
-    place = index - provision.first  # threats count from the first sample that is asked for
+    place = index - context.first  # threats count from the first sample that is asked for
     if shard.task.trial.victim != "defence":
-        return SHIFTED.get(key, partial(threat.run, stage.model, x, y, index=place))
+        return SHIFTED.get(key, partial(threat.run, subject.model, x, y, index=place))
     if isinstance(victim, DRQ):  # an attack on scores must see those of all classes
         victim = victim.variant(keep_points=False, prune="none" if isinstance(threat, Attack) else victim.prune)
     return threat.run(victim, x, y, index=place)
 
 
-def _key(provision: Provision, shard: Shard, stage: Scene, x: Tensor, y: Tensor) -> Hashable:
-    """Tells what a threat makes of a shard from all else.
+def _shift_key(context: WorkerContext, shard: Shard, subject: ModelAndData, x: Tensor, y: Tensor) -> Hashable:
+    """The key under which the shifted samples of a shard are kept.
 
     None for threats and models of a caller's own, for large shards, and where the defence is the victim.
     """
     threat = shard.task.trial.threat
-    own = shard.task.model in provision.models or "python:" in shard.task.model or not _ours(threat)
+    own = shard.task.model in context.models or "python:" in shard.task.model or not _is_ours(threat)
     if own or shard.task.trial.victim == "defence" or x.numel() * x.element_size() > LARGEST_KEPT:
         return None
     record = json.dumps(None if threat is None else threat.record)
     content = hashlib.sha256(x.cpu().numpy().tobytes() + y.cpu().numpy().tobytes()).digest()
-    return stage.seen.number, record, content, x.shape, shard.first - provision.first, provision.threads
+    return subject.prepared.number, record, content, x.shape, shard.first - context.first, context.threads
 
 
-def _question(provision: Provision, name: str, key: Hashable) -> Hashable:
-    """Tells what DRQ or the model alone is asked from all else; other defences may remember what they saw."""
-    defence = provision.defences[name]
-    if key is None or not isinstance(defence, Quantified | Standard) or not _ours(defence):
+def _answer_key(context: WorkerContext, name: str, key: Hashable) -> Hashable:
+    """The key under which answers are kept, of DRQ and the model alone; other defences may remember what they saw."""
+    defence = context.defences[name]
+    if key is None or not isinstance(defence, Quantified | Standard) or not _is_ours(defence):
         return None
-    return key, json.dumps(defence.record), provision.quick, provision.rounding
+    return key, json.dumps(defence.record), context.quick, context.rounding
 
 
-def _ours(value: object) -> bool:
+def _is_ours(value: object) -> bool:
     """Whether something and all in it come from this package or are plain values: its record then tells it from others."""
     if isinstance(value, tuple | list):
-        return all(map(_ours, value))
+        return all(map(_is_ours, value))
     if isinstance(value, Mapping):
-        return all(map(_ours, value.values()))
+        return all(map(_is_ours, value.values()))
     if value is None or isinstance(value, bool | int | float | str):
         return True
     if isinstance(value, FunctionType):
         return value.__module__.startswith("drq.") and "<" not in value.__qualname__
     silent = {each.name for each in fields(value) if not each.compare} if is_dataclass(value) else set()
     inside = (each for name, each in getattr(value, "__dict__", {"": value}).items() if name not in silent)
-    return type(value).__module__.startswith("drq.") and all(map(_ours, inside))
+    return type(value).__module__.startswith("drq.") and all(map(_is_ours, inside))
 
 
-def _shared(provision: Provision, shard: Shard, stage: Scene) -> dict[str, Any]:
-    """What is the same in all rows of a shard."""
+def _common_columns(context: WorkerContext, shard: Shard, subject: ModelAndData) -> dict[str, Any]:
+    """The columns that are the same in all rows of a shard."""
     task, threat = shard.task, shard.task.trial.threat
-    device = chosen_device(provision.device)
+    device = chosen_device(context.device)
     return {
-        "experiment": provision.experiment,
+        "experiment": context.experiment,
         "model": task.model,
         "data": task.data,
         "suite": task.trial.suite,
         "threat": task.trial.title,
         "victim": task.trial.victim,
         "threat_radius": threat.radius if isinstance(threat, BallThreat) else np.nan,
-        "seed": provision.seed,
-        "precision": provision.precision,
+        "seed": context.seed,
+        "precision": context.precision,
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
-        "spec_hash": provision.spec_hash,
-        "weights_sha256": stage.weights_sha256,
-        "data_sha256": stage.data_sha256,
+        "spec_hash": context.spec_hash,
+        "weights_sha256": subject.weights_sha256,
+        "data_sha256": subject.data_sha256,
         "drq_version": __version__,
         "torch_version": torch.__version__.partition("+")[0],
         "schema_version": SCHEMA_VERSION,
     }
 
 
-def _at(model: nn.Module, x: Tensor, y: Tensor, index: Tensor, shifted: Shifted) -> dict[str, Any]:
-    """What the undefended model says where the threat left the samples, and how far that is."""
+def _base_columns(model: nn.Module, x: Tensor, y: Tensor, index: Tensor, shifted: Shifted) -> dict[str, Any]:
+    """The columns on the undefended model and the threat: its answers at the shifted samples, and how far these moved."""
     with torch.no_grad():
         logits = model(shifted.x).double()
     known = int(y.max()) < logits.shape[1]
@@ -170,20 +177,22 @@ def _at(model: nn.Module, x: Tensor, y: Tensor, index: Tensor, shifted: Shifted)
     }
 
 
-def _judged(defence: nn.Module, model: nn.Module, x: Tensor, y: Tensor, shifted: Tensor, rounding: bool) -> dict[str, Any]:
-    """The answers of one defence, there and at the same place rounded to 8 bits."""
+def _defence_columns(
+    defence: nn.Module, model: nn.Module, x: Tensor, y: Tensor, shifted: Tensor, rounding: bool
+) -> dict[str, Any]:
+    """The columns on one defence: its answers at the shifted samples, and at the same rounded to 8 bits."""
     answers = answered(defence, shifted, y, model)
-    found: dict[str, Any] = answers.columns | settings(defence)
+    columns: dict[str, Any] = answers.columns | settings(defence)
     if answers.way is not None:
-        found["cosine"] = _cosine(answers, shifted - x)
+        columns["cosine"] = _cosine(answers, shifted - x)
     if rounding and x.dim() == 4:
         rounded = (shifted * LEVELS).round() / LEVELS
         moved = ((rounded - shifted).abs() > 1e-6).flatten(1).any(1)  # what came from a file is rounded already
         again = answers.prediction.clone()
         if moved.any():
             again[moved] = answered(defence, rounded[moved], y[moved]).prediction
-        found |= {"rounded_prediction": again, "survives_rounding": again == answers.prediction}
-    return found
+        columns |= {"rounded_prediction": again, "survives_rounding": again == answers.prediction}
+    return columns
 
 
 def _cosine(answers: Answers, change: Tensor) -> Tensor:

@@ -17,18 +17,26 @@ import torch
 from drq.errors import InputError, MissingError, require
 from drq.evaluation.effort import effort
 from drq.evaluation.engines import Engine, Local, chosen_engine
-from drq.evaluation.plan import Shard, Task, of_run, samples, shards, tasks
+from drq.evaluation.plan import Shard, Task, samples, shards, tasks, tasks_of_run
 from drq.evaluation.records import SCHEMA_VERSION
+from drq.evaluation.resources import (
+    WorkerContext,
+    build_defences,
+    check_fit,
+    chosen_device,
+    clear_caches,
+    loaded_model,
+    model_and_data,
+)
 from drq.evaluation.run import Run, now
 from drq.evaluation.sources import Specified, as_source, as_spec
 from drq.evaluation.spec import Spec
-from drq.evaluation.stage import Provision, check_fit, chosen_device, defended, forget, scene, the_model
-from drq.evaluation.writer import Writer, writing
+from drq.evaluation.writer import Writer, open_run
 from drq.version import __version__
 
 
 class Event(NamedTuple):
-    """How far an evaluation is."""
+    """A message about the progress of an evaluation."""
 
     what: str  # "missing", "start", "begin", "shard" or "done"
     text: str
@@ -43,12 +51,12 @@ Tell = Callable[[Event], None]
 
 
 def silent(event: Event) -> None:
-    """Tells nobody."""
+    """Ignore the event."""
 
 
 @dataclass
 class Survey:
-    """What of a plan can be run here: how many images there are, and what is missing."""
+    """What is available on this machine for a plan: models, data, their sizes, and what is missing."""
 
     images: dict[tuple[str, ...], int] = field(default_factory=dict)  # by the place of the task
     effort: dict[tuple[str, ...], float] = field(default_factory=dict)  # for one image of it
@@ -91,35 +99,35 @@ def evaluate(
     ...     run.records.height
     5
     """
-    place = home(spec, out, allow_code=allow_code)
+    place = run_directory(spec, out, allow_code=allow_code)
     spec = as_spec(spec, allow_code=allow_code)
-    plan, provision = tasks(spec), Provision.of(spec, device or spec.device)
-    chosen(plan, only)  # before anything is loaded
+    plan, context = tasks(spec), WorkerContext.of(spec, device or spec.device)
+    selected(plan, only)  # before anything is loaded
     runner = chosen_engine(engine or spec.engine, address, workers)
-    where = chosen_device(provision.device) if isinstance(runner, Local) else "cpu"  # Ray has devices that this machine lacks
-    survey = surveyed(replace(provision, device=where), plan)
-    known = {f"model {name}": each for name, each in survey.models.items()}
-    provision = replace(provision, known=known | {f"data {name}": each for name, each in survey.data.items() if each})
+    where = chosen_device(context.device) if isinstance(runner, Local) else "cpu"  # Ray has devices that this machine lacks
+    found = survey(replace(context, device=where), plan)
+    known = {f"model {name}": each for name, each in found.models.items()}
+    context = replace(context, known=known | {f"data {name}": each for name, each in found.data.items() if each})
     began, started = time.monotonic(), now()
-    with writing(place, about(spec, plan, survey)) as writer:
+    with open_run(place, run_description(spec, plan, found)) as writer:
         writer.check()
-        for what, why in survey.missing.items():
+        for what, why in found.missing.items():
             tell(Event("missing", f"{what}: {why}", 0, 0, 0.0, 0.0, 0.0))
-        wanted = chosen(of_run(spec, writer.run.tasks.values()), only)
-        present = [task for task in wanted if task.place in survey.images]
-        work = {task.number: [*shards(task, survey.images[task.place], spec.shard)] for task in present}
-        loop = Loop(writer, work, survey.effort, tell)
+        wanted = selected(tasks_of_run(spec, writer.run.tasks.values()), only)
+        present = [task for task in wanted if task.place in found.images]
+        work = {task.number: [*shards(task, found.images[task.place], spec.shard)] for task in present}
+        loop = Loop(writer, work, found.effort, tell)
         try:
-            loop.run(runner, provision)
+            loop.run(runner, context)
         finally:
-            writer.lacks({str(loop.tasks[number]): why for number, why in loop.lacking.items()})
+            writer.record_missing({str(loop.tasks[number]): why for number, why in loop.unavailable.items()})
             spent = {"started": started, "seconds": round(time.monotonic() - began, 1), "samples": loop.fresh}
-            writer.note(spent | machine(runner, where))
+            writer.add_history(spent | machine(runner, where))
         return writer.run
 
 
-def chosen(plan: list[Task], only: str | None) -> list[Task]:
-    """The tasks with a model, data, a threat or a victim of that name; all without a name."""
+def selected(plan: list[Task], only: str | None) -> list[Task]:
+    """The tasks whose model, data, threat or victim has this name; all of them without a name."""
 
     def named(task: Task) -> bool:
         victims = task.defences if task.trial.victim == "defence" else ()
@@ -131,7 +139,7 @@ def chosen(plan: list[Task], only: str | None) -> list[Task]:
     return found
 
 
-def home(spec: Specified, out: str | Path | None = None, *, allow_code: bool = False) -> Path:
+def run_directory(spec: Specified, out: str | Path | None = None, *, allow_code: bool = False) -> Path:
     """The directory of the run: ``out``, else the run that was given in place of a spec, else runs/NAME."""
     if out is not None:
         return Path(out)
@@ -140,80 +148,80 @@ def home(spec: Specified, out: str | Path | None = None, *, allow_code: bool = F
     return Path("runs") / as_spec(spec, allow_code=allow_code).name
 
 
-def surveyed(provision: Provision, plan: list[Task]) -> Survey:
+def survey(context: WorkerContext, plan: list[Task]) -> Survey:
     """Load every model and data set once, before anything runs."""
-    forget()
+    clear_caches()
     found = Survey()
     for model, data in dict.fromkeys((task.model, task.data) for task in plan):
         what = f"model {model}"
         try:
-            found.models[model] = the_model(model, provision.device, provision.models.get(model)).sha256
+            found.models[model] = loaded_model(model, context.device, context.models.get(model)).sha256
             what = f"data {data}"
-            stage = scene(provision, model, data)
+            subject = model_and_data(context, model, data)
         except MissingError as error:
             found.missing[what] = str(error)
             continue
         except InputError as error:
             raise InputError(f"{model} on {data}: {error}") from error
-        classes = check_fit(provision, stage, model, data)
-        found.data[data] = stage.data_sha256
+        classes = check_fit(context, subject, model, data)
+        found.data[data] = subject.data_sha256
         mine = [task for task in plan if (task.model, task.data) == (model, data)]
-        made = defended(provision, stage, [each for task in mine for each in task.defences])
+        made = build_defences(context, subject, [each for task in mine for each in task.defences])
         for task in mine:
-            found.images[task.place] = len(stage.data)
+            found.images[task.place] = len(subject.data)
             asked = [made[each] for each in task.defences if each in made]
-            found.effort[task.place] = effort(task, asked, classes, provision.rounding) if asked else 1.0
+            found.effort[task.place] = effort(task, asked, classes, context.rounding) if asked else 1.0
     if not found.images:
         raise MissingError("; ".join(f"{what}: {why}" for what, why in found.missing.items()))
     return found
 
 
 class Loop:
-    """Shards that are to do, and how far they are."""
+    """Works through the shards that are not done yet, writes their rows, and reports progress."""
 
     def __init__(self, writer: Writer, work: dict[int, list[Shard]], effort: dict[tuple[str, ...], float], tell: Tell) -> None:
         self.writer, self.effort, self.tell = writer, effort, tell
-        self.left = {number: [each for each in parts if not writer.has(each)] for number, parts in work.items()}
+        self.remaining = {number: [each for each in parts if not writer.has(each)] for number, parts in work.items()}
         self.tasks = {number: parts[0].task for number, parts in work.items() if parts}
         self.total = sum(len(each) for parts in work.values() for each in parts)
-        self.kept = self.total - sum(len(each) for parts in self.left.values() for each in parts)
+        self.kept = self.total - sum(len(each) for parts in self.remaining.values() for each in parts)
         self.all_work = sum(self._work(each) for parts in work.values() for each in parts)
-        self.work_left = self.work_here = sum(self._work(each) for parts in self.left.values() for each in parts)
+        self.work_left = self.work_here = sum(self._work(each) for parts in self.remaining.values() for each in parts)
         self.fresh = 0  # samples that this call judged
         self.began = time.monotonic()
-        self.lacking: dict[int, str] = {}  # why, by the number of the task
+        self.unavailable: dict[int, str] = {}  # why, by the number of the task
 
-    def run(self, engine: Engine, provision: Provision) -> None:
-        """Judge what is to do, and keep it."""
+    def run(self, engine: Engine, context: WorkerContext) -> None:
+        """Judge the remaining shards, and keep their rows."""
         self._tell("start", f"{self.kept} of {self.total} samples are there already" if self.kept else "a new run")
-        for number in [number for number, parts in self.left.items() if not parts]:
+        for number in [number for number, parts in self.remaining.items() if not parts]:
             self._finish(number)
-        for shard, outcome in engine.run(provision, self._todo()):
+        for shard, outcome in engine.run(context, self._upcoming()):
             number = shard.task.number
             if isinstance(outcome, MissingError):
-                if number not in self.lacking:
-                    self.lacking[number] = str(outcome)
+                if number not in self.unavailable:
+                    self.unavailable[number] = str(outcome)
                     self._tell("missing", f"{shard.task}: {outcome}")
                 continue
             self.writer.put(shard, outcome.rows, outcome.images)
             self.kept, self.fresh = self.kept + len(shard), self.fresh + len(shard)
             self.work_left -= self._work(shard)
-            self.left[number].remove(shard)
-            if not self.left[number]:
+            self.remaining[number].remove(shard)
+            if not self.remaining[number]:
                 self._finish(number)
             self._tell("shard", str(shard.task))
         self._tell("done", f"{self.kept} of {self.total} samples")
 
-    def _todo(self) -> Iterator[Shard]:
-        """In the order of the plan, without those that turned out to lack something."""
-        for number, parts in list(self.left.items()):
+    def _upcoming(self) -> Iterator[Shard]:
+        """The remaining shards in the order of the plan, without those that turned out to lack something."""
+        for number, parts in list(self.remaining.items()):
             for shard in list(parts):
-                if number not in self.lacking:
+                if number not in self.unavailable:
                     self._tell("begin", str(shard.task))
                     yield shard
 
     def _finish(self, number: int) -> None:
-        """Parts become Parquet where that can be written here."""
+        """Turn the parts of a finished task into Parquet, where polars is installed."""
         if find_spec("polars") is not None:
             self.writer.compact(self.tasks[number])
 
@@ -227,8 +235,8 @@ class Loop:
         self.tell(Event(what, text, self.kept, self.total, share, self.fresh / seconds if seconds else 0.0, left))
 
 
-def about(spec: Spec, plan: list[Task], survey: Survey) -> dict[str, Any]:
-    """What ``run.json`` says of a new run; :mod:`drq.evaluation.growth` says what it says of one that goes on."""
+def run_description(spec: Spec, plan: list[Task], survey: Survey) -> dict[str, Any]:
+    """The content of ``run.json`` of a new run; :mod:`drq.evaluation.growth` makes that of a run that goes on."""
     return {
         "schema_version": SCHEMA_VERSION,
         "title": spec.title,
@@ -260,6 +268,6 @@ def about(spec: Spec, plan: list[Task], survey: Survey) -> dict[str, Any]:
 
 
 def machine(engine: Engine, device: str) -> dict[str, Any]:
-    """Where the work was done, or was given out from."""
+    """The machine that did the work, or that handed it out."""
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor() or platform.machine()
     return {"engine": engine.name, "device": name, "cores": os.cpu_count()}

@@ -12,7 +12,7 @@ from drq.evaluation.spec import Spec, Trial
 
 @dataclass(frozen=True)
 class Task:
-    """One model, data set and threat. What the threat makes is judged by all its defences."""
+    """One model, data set and threat, whose shifted samples all its defences answer."""
 
     number: int  # in its run, which names its files for ever
     model: str
@@ -26,12 +26,12 @@ class Task:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """Model, data and threat, and the defence where it is attacked itself: tells what the threat makes of samples."""
+        """Model, data and threat, and the defence where it is attacked itself: what the shifted samples depend on."""
         return self.model, self.data, self.threat, *(self.defences if self.trial.victim == "defence" else ())
 
     @property
     def key(self) -> str:
-        """Names its files."""
+        """The name of its files."""
         return f"{self.number:04d}"
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Shard:
-    """Some samples of a task."""
+    """Consecutive samples of a task, whose rows are written together."""
 
     task: Task
     first: int
@@ -49,7 +49,7 @@ class Shard:
 
     @property
     def key(self) -> str:
-        """Names its file."""
+        """The name of its file."""
         return f"{self.task.key}-{self.first:07d}"
 
     def __len__(self) -> int:
@@ -58,34 +58,34 @@ class Shard:
 
 def tasks(spec: Spec) -> list[Task]:
     """Everything that the spec asks for, in its order."""
-    found: list[Task] = []
-    asked: set[tuple[str, str, str, str]] = set()
+    plan: list[Task] = []
+    requested: set[tuple[str, str, str, str]] = set()
     for group in spec.groups:
         for model in group.models:
             for data in group.data:
                 for threat in group.threats or spec.threats:
                     trial, defences = spec.threats[threat], group.defences or tuple(spec.defences)
                     for each in defences:
-                        if (model, data, threat, each) in asked:
+                        if (model, data, threat, each) in requested:
                             what = f"{model}, {data}, {threat}, {each}"
                             raise InputError(f"groups must ask for everything once, got {what} twice: remove it from one")
-                        asked.add((model, data, threat, each))
+                        requested.add((model, data, threat, each))
                     limit = trial.limit or group.limit or spec.limit
                     sides = [(each,) for each in defences] if trial.victim == "defence" else [defences]
-                    found += [
-                        Task(len(found) + n, model, data, threat, trial, each, spec.first, limit) for n, each in enumerate(sides)
+                    plan += [
+                        Task(len(plan) + n, model, data, threat, trial, each, spec.first, limit) for n, each in enumerate(sides)
                     ]
-    return found
+    return plan
 
 
-def of_run(spec: Spec, entries: Iterable[Mapping[str, Any]]) -> list[Task]:
+def tasks_of_run(spec: Spec, entries: Iterable[Mapping[str, Any]]) -> list[Task]:
     """The tasks of a run, as run.json has them."""
-    found = []
+    plan = []
     for entry in entries:
         model, data, threat = entry["model"], entry["data"], entry["threat"]
         answering = tuple(entry["defences"]), entry["first"], entry["limit"], tuple(entry["row_hashes"])
-        found.append(Task(entry["number"], model, data, threat, spec.threats[threat], *answering))
-    return found
+        plan.append(Task(entry["number"], model, data, threat, spec.threats[threat], *answering))
+    return plan
 
 
 def samples(task: Task, images: int) -> range:
@@ -96,6 +96,6 @@ def samples(task: Task, images: int) -> range:
 
 def shards(task: Task, images: int, size: int) -> Iterator[Shard]:
     """The task in shards."""
-    asked = samples(task, images)
-    for first in asked[::size]:
-        yield Shard(task, first, min(first + size, asked.stop))
+    chosen = samples(task, images)
+    for first in chosen[::size]:
+        yield Shard(task, first, min(first + size, chosen.stop))

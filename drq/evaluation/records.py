@@ -29,66 +29,66 @@ Rows = Mapping[str, NDArray[Any]]  # columns of one length; a column of one valu
 class Column(NamedTuple):
     """One column: what it holds, what it means, whether a row may have nothing in it, and since which schema there is one."""
 
-    kind: Literal["text", "whole", "number", "truth"]
+    kind: Literal["str", "int", "float", "bool"]
     meaning: str
     nullable: bool = False
     since: int = 1
 
 
 COLUMNS = {
-    "experiment": Column("text", "name of the spec"),
-    "model": Column("text", "the classifier, by the name it was loaded under"),
-    "data": Column("text", "the data set, by the name it was loaded under"),
-    "suite": Column("text", "threats that belong together: the worst case is taken over those of one suite"),
-    "threat": Column("text", "what was done to the input"),
-    "victim": Column("text", "whom the threat looked at: base, the undefended model, or defence, the defence of this row"),
-    "defence": Column("text", "who answers"),
-    "index": Column("whole", "position of the sample in its data set"),
-    "label": Column("whole", "true class"),
-    "prediction": Column("whole", "answer of the defence at x', the input as the threat left it"),
-    "base_prediction": Column("whole", "answer of the undefended model at x'"),
-    "base_withstood": Column("truth", "whether the undefended model was right at x' and wherever else the threat tried it"),
-    "rounded_prediction": Column("whole", "answer of the defence at x' rounded to 8 bits", nullable=True),
-    "survives_rounding": Column("truth", "whether that answer is the same as at x'", nullable=True),
-    "robustness": Column("number", "of the answered class: confidence that remains after quantification", nullable=True),
-    "true_robustness": Column("number", "of the true class; an upper bound where it was pruned", nullable=True),
-    "explored": Column("number", "confidence in the answered class at its explored point", nullable=True),
-    "true_explored": Column("number", "confidence in the true class at its explored point", nullable=True),
-    "margin": Column("number", "best minus second-best robustness", nullable=True),
-    "view": Column("whole", "which view of the input spoke; 0 is the input itself", nullable=True, since=2),
-    "kept": Column("truth", "whether a gate kept the answer of the undefended model", nullable=True, since=2),
-    "gate_margin": Column("number", "how far the evidence was from the gate's threshold", nullable=True, since=2),
-    "nonfinite": Column("whole", "scores that were not finite", nullable=True, since=2),
-    "confidence": Column("number", "of the undefended model in its own answer at x'"),
-    "logit_margin": Column("number", "best minus second-best logit of the undefended model at x'"),
-    "radius": Column("number", "of exploration; nothing where calibration found none", nullable=True),
-    "found": Column("truth", "whether there was a radius to explore", nullable=True),
-    "candidates": Column("whole", "classes that exploration reached", nullable=True),
-    "distance_linf": Column("number", "largest change of a feature, from x to x'"),
-    "distance_l2": Column("number", "Euclidean length of x' - x"),
-    "cosine": Column("number", "of the angle between x' - x and the way from x' to the quantified point", nullable=True),
-    "threat_radius": Column("number", "of the threat's ball", nullable=True),
-    "explore_steps": Column("whole", "setting of the defence", nullable=True),
-    "quantify_steps": Column("whole", "setting of the defence", nullable=True),
-    "alpha": Column("number", "setting of the defence", nullable=True),
-    "threshold": Column("number", "confidence asked for in calibration; nothing for the sample's own", nullable=True),
-    "passes": Column("whole", "of the model, that the answer took"),
-    "forward_passes": Column("whole", "those of its passes that asked for no gradient", nullable=True, since=2),
-    "threat_passes": Column("number", "of the model, that the threat took"),
-    "seconds": Column("number", "that the answer took: its share of the batch"),
-    "seed": Column("whole", "of the spec"),
-    "precision": Column("text", "in which the model ran"),
-    "device": Column("text", "on which it ran"),
-    "row_hash": Column("text", "tells all that the row depends on, but for its sample, from anything else", since=2),
-    "spec_hash": Column("text", "tells this spec from any other"),
-    "weights_sha256": Column("text", "tells the model from any other", nullable=True),
-    "data_sha256": Column("text", "tells the data from any other", nullable=True),
-    "drq_version": Column("text", "of this package"),
-    "torch_version": Column("text", "of torch"),
-    "schema_version": Column("whole", "of this list of columns"),
+    "experiment": Column("str", "name of the spec"),
+    "model": Column("str", "the classifier, by the name it was loaded under"),
+    "data": Column("str", "the data set, by the name it was loaded under"),
+    "suite": Column("str", "threats that belong together: the worst case is taken over those of one suite"),
+    "threat": Column("str", "what was done to the input"),
+    "victim": Column("str", "whom the threat looked at: base, the undefended model, or defence, the defence of this row"),
+    "defence": Column("str", "who answers"),
+    "index": Column("int", "position of the sample in its data set"),
+    "label": Column("int", "true class"),
+    "prediction": Column("int", "answer of the defence at x', the input as the threat left it"),
+    "base_prediction": Column("int", "answer of the undefended model at x'"),
+    "base_withstood": Column("bool", "whether the undefended model was right at x' and wherever else the threat tried it"),
+    "rounded_prediction": Column("int", "answer of the defence at x' rounded to 8 bits", nullable=True),
+    "survives_rounding": Column("bool", "whether that answer is the same as at x'", nullable=True),
+    "robustness": Column("float", "of the answered class: confidence that remains after quantification", nullable=True),
+    "true_robustness": Column("float", "of the true class; an upper bound where it was pruned", nullable=True),
+    "explored": Column("float", "confidence in the answered class at its explored point", nullable=True),
+    "true_explored": Column("float", "confidence in the true class at its explored point", nullable=True),
+    "margin": Column("float", "best minus second-best robustness", nullable=True),
+    "view": Column("int", "which view of the input spoke; 0 is the input itself", nullable=True, since=2),
+    "kept": Column("bool", "whether a gate kept the answer of the undefended model", nullable=True, since=2),
+    "gate_margin": Column("float", "how far the evidence was from the gate's threshold", nullable=True, since=2),
+    "nonfinite": Column("int", "scores that were not finite", nullable=True, since=2),
+    "confidence": Column("float", "of the undefended model in its own answer at x'"),
+    "logit_margin": Column("float", "best minus second-best logit of the undefended model at x'"),
+    "radius": Column("float", "of exploration; nothing where calibration found none", nullable=True),
+    "found": Column("bool", "whether there was a radius to explore", nullable=True),
+    "candidates": Column("int", "classes that exploration reached", nullable=True),
+    "distance_linf": Column("float", "largest change of a feature, from x to x'"),
+    "distance_l2": Column("float", "Euclidean length of x' - x"),
+    "cosine": Column("float", "of the angle between x' - x and the way from x' to the quantified point", nullable=True),
+    "threat_radius": Column("float", "of the threat's ball", nullable=True),
+    "explore_steps": Column("int", "setting of the defence", nullable=True),
+    "quantify_steps": Column("int", "setting of the defence", nullable=True),
+    "alpha": Column("float", "setting of the defence", nullable=True),
+    "threshold": Column("float", "confidence asked for in calibration; nothing for the sample's own", nullable=True),
+    "passes": Column("int", "of the model, that the answer took"),
+    "forward_passes": Column("int", "those of its passes that asked for no gradient", nullable=True, since=2),
+    "threat_passes": Column("float", "of the model, that the threat took"),
+    "seconds": Column("float", "that the answer took: its share of the batch"),
+    "seed": Column("int", "of the spec"),
+    "precision": Column("str", "in which the model ran"),
+    "device": Column("str", "on which it ran"),
+    "row_hash": Column("str", "tells all that the row depends on, but for its sample, from anything else", since=2),
+    "spec_hash": Column("str", "tells this spec from any other"),
+    "weights_sha256": Column("str", "tells the model from any other", nullable=True),
+    "data_sha256": Column("str", "tells the data from any other", nullable=True),
+    "drq_version": Column("str", "of this package"),
+    "torch_version": Column("str", "of torch"),
+    "schema_version": Column("int", "of this list of columns"),
 }
-DTYPES: dict[str, type] = {"text": np.str_, "whole": np.int64, "number": np.float64, "truth": np.int8}
-NOTHING = {"text": "", "whole": -1, "number": np.nan, "truth": -1}  # in parts; null in a data frame
+DTYPES: dict[str, type] = {"str": np.str_, "int": np.int64, "float": np.float64, "bool": np.int8}
+NOTHING = {"str": "", "int": -1, "float": np.nan, "bool": -1}  # in parts; null in a data frame
 DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
 DETAILS = (  # what no table and no figure needs: the same in all rows, or for those who look closely
     *("rounded_prediction", "survives_rounding", "explored", "true_explored", "candidates", "seed", "precision", "device"),
@@ -156,7 +156,7 @@ def as_frame(parts: Iterable[Rows]) -> polars.DataFrame:
 def schema() -> dict[str, Any]:
     """The type of every column of a data frame."""
     pl = require_polars()
-    kinds = {"text": pl.String, "whole": pl.Int64, "number": pl.Float64, "truth": pl.Boolean}
+    kinds = {"str": pl.String, "int": pl.Int64, "float": pl.Float64, "bool": pl.Boolean}
     return {name: kinds[column.kind] for name, column in COLUMNS.items()}
 
 
@@ -165,9 +165,9 @@ def _series(name: str, values: NDArray[Any]) -> polars.Series:
     constant = values.strides == (0,) and len(values) > 0  # one value for all, as read_part leaves it
     series = pl.Series(name, values[:1] if constant else values)
     if column.nullable or column.since > 1:  # which rows of the first schema have not
-        nothing = series.is_nan() if column.kind == "number" else series == NOTHING[column.kind]
+        nothing = series.is_nan() if column.kind == "float" else series == NOTHING[column.kind]
         series = series.to_frame().select(pl.when(~nothing).then(pl.col(name)))[name]  # without a branch there is null
-    if column.kind == "truth":
+    if column.kind == "bool":
         series = series.cast(pl.Boolean)
     whole: polars.Series = series.new_from_index(0, len(values)) if constant else series
     return whole

@@ -65,55 +65,57 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of the spec."""
+        """The name of the spec."""
         return str(self.about["spec"]["name"])
 
     @property
     def tasks(self) -> dict[int, dict[str, Any]]:
-        """What is said of every task, by the number that its files have."""
+        """The entries of the tasks in run.json, by their number."""
         return {task["number"]: task for task in growth.tasks(self.about)}
 
     @property
     def records(self) -> polars.DataFrame:
-        """Every row that there is, in the order of the tasks."""
+        """All rows, in the order of the tasks."""
         pl, sums, files = require_polars(), checksums.known(self.path), self.files()
-        frames = [table(path, sums) if path.suffix == ".parquet" else as_frame([part(path, sums)]) for path in files]
+        frames = [
+            checked_table(path, sums) if path.suffix == ".parquet" else as_frame([checked_part(path, sums)]) for path in files
+        ]
         if any(checksums.name(path) not in sums for path in files):
-            tell_unvouched(self.path)
+            warn_unverified(self.path)
         return pl.concat(frames) if frames else as_frame([])
 
     def files(self) -> list[Path]:
-        """Those that hold its rows, in the order of the tasks: of a task that is finished its Parquet, and no parts."""
+        """The files that hold its rows, in the order of the tasks: of a finished task its Parquet file, and no parts."""
         finished = {path.stem: path for path in (self.path / "records").glob("[0-9]*.parquet")}
         parts = {key: path for key, path in self.parts() if key.partition("-")[0] not in finished}  # a crash may leave both
         return [path for _, path in sorted((finished | parts).items())]
 
-    def looked_into(self) -> Iterator[tuple[Path, InputError | None]]:
-        """Every file with rows, and what is wrong with it: it must read, be that of its checksum, and hold what its name says."""
+    def checked_files(self) -> Iterator[tuple[Path, InputError | None]]:
+        """Every file with rows, and its fault or None: it must be readable, whole, and hold the rows that its name says."""
         sums = checksums.known(self.path)
         for path in self.files():
             try:
-                self._look(path, sums)
+                self._check_file(path, sums)
             except InputError as error:
                 yield path, error
             else:
                 yield path, None
 
-    def _look(self, path: Path, sums: Mapping[str, str]) -> None:
+    def _check_file(self, path: Path, sums: Mapping[str, str]) -> None:
         number, _, first = path.stem.partition("-")
-        mine = True
+        fits = True
         if path.suffix == ".npz":
             rows = read_part(path)
             told = zip(rows["row_hash"].tolist(), rows["spec_hash"].tolist(), strict=True)
-            mine = self._asked(int(number), {*told}) and int(rows["index"].min()) == int(first)
+            fits = self._belongs(int(number), {*told}) and int(rows["index"].min()) == int(first)
         elif find_spec("polars") is not None:
             vouched = checksums.name(path) in sums  # else it is read whole
             frame = _read(path, ["row_hash", "spec_hash"] if vouched else columns())
-            mine = self._asked(int(number), {*frame.select("row_hash", "spec_hash").unique().rows()})
-        require(mine, str(path), "hold the rows of this run that its name says", "others", AGAIN)
+            fits = self._belongs(int(number), {*frame.select("row_hash", "spec_hash").unique().rows()})
+        require(fits, str(path), "hold the rows of this run that its name says", "others", AGAIN)
         _check_sum(path, sums)
 
-    def _asked(self, number: int, told: Collection[tuple[str | None, str]]) -> bool:
+    def _belongs(self, number: int, told: Collection[tuple[str | None, str]]) -> bool:
         """Whether rows belong to a task: by their hash, or by that of their spec where there is none to compare."""
         hashes, specs = self.tasks.get(number, {}).get("row_hashes", []), growth.spec_hashes(self.about)
         by_row = bool(hashes) and None not in hashes
@@ -143,15 +145,15 @@ class Run:
         return lines
 
 
-def part(path: Path, sums: Mapping[str, str]) -> dict[str, NDArray[Any]]:
-    """The rows of a part that is still what was written."""
+def checked_part(path: Path, sums: Mapping[str, str]) -> dict[str, NDArray[Any]]:
+    """The rows of a part, whose checksum is compared."""
     rows = read_part(path)
     _check_sum(path, sums)
     return rows
 
 
-def table(path: Path, sums: Mapping[str, str]) -> polars.DataFrame:
-    """The rows of a Parquet file that is still what was written."""
+def checked_table(path: Path, sums: Mapping[str, str]) -> polars.DataFrame:
+    """The rows of a Parquet file, whose checksum is compared."""
     frame = _read(path, columns())
     _check_sum(path, sums)
     return frame
@@ -179,11 +181,11 @@ def _check_sum(path: Path, sums: Mapping[str, str]) -> None:
 
 
 @cache
-def tell_unvouched(path: Path) -> None:
-    """Say once of a run that nobody can tell whether its files changed."""
+def warn_unverified(path: Path) -> None:
+    """Warn once of a run that has files without a checksum."""
     logger.warning("drq: %s has files without a checksum, which are taken as they are: drq evaluate adds what is missing", path)
 
 
 def now() -> str:
-    """The time, for people and machines."""
+    """The time in UTC, in the format of ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from drq.errors import InputError, nearest, require
-from drq.evaluation.published import experiments
+from drq.evaluation.paper import experiments
 from drq.evaluation.run import Run
 from drq.evaluation.spec import Spec
 from drq.system.code import refuse_code

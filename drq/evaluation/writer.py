@@ -1,4 +1,4 @@
-"""A run is written by one process at a time: rows in one piece, then their checksum, so that no crash loses any."""
+"""Writes a run, one process at a time: rows in one piece, then their checksum, so that no crash loses any."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drq.errors import InputError, require
 from drq.evaluation import checksums, growth
 from drq.evaluation.plan import Shard, Task
 from drq.evaluation.records import as_frame, write_part
-from drq.evaluation.run import Run, part, tell_unvouched
+from drq.evaluation.run import Run, checked_part, warn_unverified
 from drq.system.files import claimed, in_one_piece
 
 DRAFT = ".*." + 32 * "[0-9a-f]"  # as files.in_one_piece names what it is writing
@@ -28,7 +28,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Writer:
-    """A run that rows are written to, by one process at a time."""
+    """Writes rows to a run."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -40,20 +40,20 @@ class Writer:
         return shard.task.key in self.finished or shard.key in self.done
 
     def check(self) -> None:
-        """Look into every file, so that a damaged one is told before anything is computed; then all of them have a checksum."""
+        """Check every file, so that a damaged one is reported before anything is computed; afterwards all have a checksum."""
         readable, sums = find_spec("polars") is not None, checksums.known(self.run.path)
         whole = []
-        for path, fault in self.run.looked_into():
+        for path, fault in self.run.checked_files():
             if fault is not None:
                 raise fault
             if readable or path.suffix == ".npz" or checksums.name(path) in sums:  # nobody vouches for what was not read
                 whole.append(path)
-        with room(self.run.path):
-            checksums.settle(self.run.path, whole)
+        with disk_errors(self.run.path):
+            checksums.rewrite(self.run.path, whole)
 
     def put(self, shard: Shard, rows: Mapping[str, Any], images: NDArray[Any] | None) -> None:
         """Keep the rows of a shard; the rows come last, since they say that the shard is done."""
-        with room(self.run.path):
+        with disk_errors(self.run.path):
             if images is not None:
                 with in_one_piece(self.run.path / "images" / f"{shard.key}.npz") as file:
                     np.savez_compressed(file, images=images)
@@ -67,42 +67,42 @@ class Writer:
         parts = [path for key, path in self.run.parts() if key.startswith(f"{task.key}-")]
         if task.key not in self.finished:
             sums = checksums.known(self.run.path)
-            frame = as_frame([part(path, sums) for path in parts])
+            frame = as_frame([checked_part(path, sums) for path in parts])
             planned = self.run.tasks[task.number]["samples"] * len(task.defences)
             twice = frame.select("defence", "index").is_duplicated().any()
             remedy = "a file was added or removed by hand; the same command makes what is missing"
             require(len(frame) == planned and not twice, f"{task}", f"have {planned} different rows", len(frame), remedy)
             whole = BytesIO()  # written by us, since polars would tell a full disk as a broken file
             frame.write_parquet(whole)
-            with room(self.run.path), in_one_piece(self.run.path / "records" / f"{task.key}.parquet") as file:
+            with disk_errors(self.run.path), in_one_piece(self.run.path / "records" / f"{task.key}.parquet") as file:
                 file.write(whole.getbuffer())
             self.finished.add(task.key)
         if parts:
-            with room(self.run.path):
-                checksums.settle(self.run.path, self.run.files())  # first, so that every line has its file at any moment
+            with disk_errors(self.run.path):
+                checksums.rewrite(self.run.path, self.run.files())  # first, so that every line has its file at any moment
         for path in parts:
             path.unlink()
 
-    def lacks(self, missing: Mapping[str, str]) -> None:
-        """Say what turned out to be missing, and why."""
+    def record_missing(self, missing: Mapping[str, str]) -> None:
+        """Note in run.json what turned out to be missing, and why."""
         if missing:
             told = [*self.run.about["missing"], *({"what": what, "why": why} for what, why in missing.items())]
             self.run = Run(self.run.path, {**self.run.about, "missing": told})
-            _say(self.run)
+            _write_description(self.run)
 
-    def note(self, line: Mapping[str, Any]) -> None:
+    def add_history(self, line: Mapping[str, Any]) -> None:
         """Add a line to the history."""
         path = self.run.path / "history.jsonl"
-        with room(self.run.path), path.open("a+b") as file:
+        with disk_errors(self.run.path), path.open("a+b") as file:
             file.seek(max(0, file.tell() - 1))
             start = b"" if file.read() in (b"", b"\n") else b"\n"  # a crash may have cut off the last line
             file.write(start + json.dumps(line).encode() + b"\n")
 
 
 @contextmanager
-def writing(path: Path, about: Mapping[str, Any]) -> Iterator[Writer]:
+def open_run(path: Path, about: Mapping[str, Any]) -> Iterator[Writer]:
     """A run to write to: a new one, or one of the same spec to go on with. Nobody else can write meanwhile."""
-    with room(path):
+    with disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
         ours = [each.name == ".lock" or each.match(DRAFT) for each in path.iterdir()]
         strangers = not (path / "run.json").exists() and not all(ours)
@@ -114,30 +114,30 @@ def writing(path: Path, about: Mapping[str, Any]) -> Iterator[Writer]:
         if known is not None and begun:  # one without rows may still change its spec: a mistake in it came to light late
             about = growth.continued(path, known.about, about, begun)
             if known.about.get("schema_version") == 1:
-                tell_unvouched(path)
-        with room(path):
+                warn_unverified(path)
+        with disk_errors(path):
             for draft in (*path.glob(DRAFT), *path.glob(f"*/{DRAFT}")):  # what a crash left half written
                 draft.unlink(missing_ok=True)
             for image in path.glob("images/[0-9]*.npz"):  # and what it left without rows: its number may go to another task
                 if int(image.stem.partition("-")[0]) not in begun:
                     image.unlink(missing_ok=True)
-        run = Run(path, growth.hashed(about))
-        _say(run)
+        run = Run(path, growth.with_row_hashes(about))
+        _write_description(run)
         yield Writer(run)
 
 
-def _say(run: Run) -> None:
-    with room(run.path), in_one_piece(run.path / "run.json") as file:
+def _write_description(run: Run) -> None:
+    with disk_errors(run.path), in_one_piece(run.path / "run.json") as file:
         file.write(json.dumps(run.about, indent=2).encode())
 
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """The right to write; the system takes it back when the process ends, however it ends."""
-    with room(path):
+    with disk_errors(path):
         file = (path / ".lock").open("a+b", buffering=0)  # so that nothing is left to write when it is closed
     with file:
-        with room(path):
+        with disk_errors(path):
             _claim(file, path)
         yield
 
@@ -153,8 +153,8 @@ def _claim(file: FileIO, path: Path) -> None:
 
 
 @contextmanager
-def room(path: Path) -> Iterator[None]:
-    """Around every write: a disk that is full or closed to us is one line, and loses nothing that was written before."""
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the disk into one clear line: what was written before is safe."""
     try:
         yield
     except OSError as error:

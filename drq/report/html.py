@@ -37,7 +37,7 @@ def report(
         records: one row for each sample, threat and defence.
         about: the run: name, title, spec, spec_hash, created, command, missing (each with what and why), history; all optional.
         examples: pictures: each with title, caption and image, (H, W, C) of 8 bits.
-        published: the numbers of the paper, see :func:`drq.evaluation.published.published`.
+        published: the numbers of the paper, see :func:`drq.evaluation.paper.published`.
         compare: the records of another run, to put beside these.
         reference: the defence that all others are compared with.
     """

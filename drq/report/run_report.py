@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drq.errors import InputError, imported, require
-from drq.evaluation.published import experiments, notes, published
+from drq.evaluation.paper import experiments, notes, published
 from drq.evaluation.records import require_polars
 from drq.evaluation.run import Run
 from drq.evaluation.showcase import examples

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drq.evaluation.published import stand_ins
+from drq.evaluation.paper import stand_ins
 from drq.evaluation.records import require_polars
 from drq.report import drawing, selective, tables
 from drq.report.page import Accuracies, Markup, element, first, joined, number, table

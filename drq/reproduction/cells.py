@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from drq.evaluation.published import published, stand_ins
+from drq.evaluation.paper import published, stand_ins
 from drq.evaluation.records import require_polars
 from drq.report import tables
 from drq.report.expressions import UNDEFENDED

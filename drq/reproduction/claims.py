@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drq.evaluation.published import CLAIMS, folder
+from drq.evaluation.paper import CLAIMS, folder
 from drq.reproduction.measures import MEASURES, Finding
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from drq.evaluation.published import stand_ins
+from drq.evaluation.paper import stand_ins
 from drq.evaluation.records import require_polars
 from drq.report.statistics import Z, paired, wilson
 from drq.report.tables import mean_over_data

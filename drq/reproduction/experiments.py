@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from drq.errors import nearest, require
 from drq.evaluation.loop import Tell, evaluate, silent
-from drq.evaluation.published import GAPS, experiments, folder
+from drq.evaluation.paper import GAPS, experiments, folder
 from drq.evaluation.run import Run
 from drq.evaluation.sources import as_spec
 from drq.reproduction.claims import claims

@@ -81,21 +81,21 @@ def kept(folder: Path, name: str) -> Record | None:
     whole = isinstance(told, dict) and told.keys() >= {*ABOUT, *HOW}
     require(whole, str(notes), "say what was evaluated", "something else", "make it again")
     _check_sum(rows, told)
-    few = {"whole": pl.Int32, "number": pl.Float32, "text": pl.String, "truth": pl.Boolean}
+    few = {"int": pl.Int32, "float": pl.Float32, "str": pl.String, "bool": pl.Boolean}
     absent = [pl.lit(None, few[COLUMNS[each].kind]).alias(each) for each in _short() if each not in frame.columns]
     return Record(name, frame.with_columns(absent).select(_short()), told)
 
 
 def _check_sum(rows: Path, told: Mapping[str, Any]) -> None:
     if told.get("schema_version", 1) == 1:
-        tell_unvouched(rows.parent)
+        warn_unverified(rows.parent)
         return
     remedy = f"bring both files back from a copy, or run drq reproduce {rows.stem} --keep {rows.parent}"
     require(digest(rows) == told.get("sha256"), str(rows), f"have the sha256 in {rows.stem}.json", "another", remedy)
 
 
 @cache
-def tell_unvouched(folder: Path) -> None:
+def warn_unverified(folder: Path) -> None:
     """Once, and only to those who listen: such records are old, and what keeps them has checksums of its own."""
     logger.info("drq: %s has records of the first schema, without checksums: they are taken as they are", folder)
 
@@ -109,8 +109,8 @@ def condensed(records: polars.DataFrame) -> polars.DataFrame:
     """The columns that are kept, numbers to three digits."""
     pl = require_polars()
     names, exact = _short(), (*SETTINGS, "passes", "threat_passes")
-    numbers = [each for each in names if COLUMNS[each].kind == "number" and each not in exact]
-    whole = [each for each in names if COLUMNS[each].kind == "whole"]
+    numbers = [each for each in names if COLUMNS[each].kind == "float" and each not in exact]
+    whole = [each for each in names if COLUMNS[each].kind == "int"]
     frame = completed(records, names).with_columns(pl.col(whole).cast(pl.Int32))
     frame = frame.with_columns(pl.col(each).round().cast(pl.Int32) for each in ("passes", "threat_passes"))
     return frame.with_columns(_rounded(frame[each]).alias(each) for each in numbers)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from drq.evaluation.published import stand_ins
+from drq.evaluation.paper import stand_ins
 from drq.evaluation.records import require_polars
 from drq.report.expressions import UNDEFENDED
 from drq.reproduction.comparisons import (

@@ -14,7 +14,7 @@ from torch import Tensor
 from drq import data, models
 from drq.drq import DRQ
 from drq.errors import imported, nearest, require
-from drq.evaluation.published import published, stand_ins
+from drq.evaluation.paper import published, stand_ins
 from drq.evaluation.records import require_polars
 from drq.method.calibration import Calibrated
 from drq.models.plane import NAME

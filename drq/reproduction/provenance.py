@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drq.evaluation.published import stand_ins
+from drq.evaluation.paper import stand_ins
 from drq.reproduction.keeping import Record
 
 

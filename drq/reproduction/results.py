@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from drq.evaluation.published import notes
+from drq.evaluation.paper import notes
 from drq.evaluation.records import require_polars
 from drq.report.tables import WORST_CASE
 from drq.report.typesetting import number, text_table

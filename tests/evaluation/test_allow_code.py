@@ -14,7 +14,7 @@ from testbed.refusals import refused
 
 import drq
 from drq.commands.cli import main
-from drq.evaluation import published
+from drq.evaluation import paper
 from drq.evaluation.sources import as_spec
 from drq.report import run_report
 from drq.system.code import refuse_code
@@ -174,8 +174,8 @@ def test_an_experiment_by_its_name(canary, monkeypatch, capsys):
     folder = Path("experiments")
     folder.mkdir()
     Path(written(TABLES["a model"], "toml")).rename(folder / "theirs.toml")
-    (folder / published.PAPER).write_text("")
-    monkeypatch.setattr(published, "PLACES", (folder,))
+    (folder / paper.PAPER).write_text("")
+    monkeypatch.setattr(paper, "PLACES", (folder,))
     refused(drq.evaluate, "theirs", words=["theirs.toml", *WORDS])
     assert main(["evaluate", "theirs"]) == 2
     assert "theirs.toml must not run code unasked" in said(capsys)

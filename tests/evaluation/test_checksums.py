@@ -112,7 +112,7 @@ def test_all_that_is_wrong_is_found(tmp_path: Path) -> None:
     run = stopped(tmp_path, 5)
     for name in ("records/0000.parquet", "parts/0001-0000002.npz"):
         (tmp_path / name).write_bytes(b"")
-    found = {checksums.name(path): fault and str(fault) for path, fault in run.looked_into()}
+    found = {checksums.name(path): fault and str(fault) for path, fault in run.checked_files()}
     assert [*found] == ["records/0000.parquet", "parts/0001-0000000.npz", "parts/0001-0000002.npz"]
     assert found["parts/0001-0000000.npz"] is None
     assert "must be a whole Parquet file" in found["records/0000.parquet"]
@@ -128,14 +128,14 @@ def test_a_file_that_a_crash_left_without_a_line_is_adopted(shards: int, monkeyp
             raise KeyboardInterrupt
         whole(run, path)
 
-    def settle(_: Path, files: Iterable[Path]) -> None:
+    def rewrite(_: Path, files: Iterable[Path]) -> None:
         if [*files]:
             raise KeyboardInterrupt
 
     whole = checksums.add
     with monkeypatch.context() as patch:
         patch.setattr(checksums, "add", add)
-        patch.setattr(checksums, "settle", settle)
+        patch.setattr(checksums, "rewrite", rewrite)
         with pytest.raises(KeyboardInterrupt):
             drq.evaluate(SPEC, tmp_path)
     orphan = "parts/0000-0000002.npz" if shards == 2 else "records/0000.parquet"
@@ -205,7 +205,7 @@ def test_parquet_of_others_is_refused(tmp_path: Path) -> None:
 
 def test_a_reader_says_once_that_nobody_vouches(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = drq.evaluate(SPEC, tmp_path)
-    reading.tell_unvouched.cache_clear()
+    reading.warn_unverified.cache_clear()
     assert run.records.height == 12
     assert caplog.text == ""
     (tmp_path / checksums.NAME).unlink()

@@ -19,8 +19,8 @@ from drq import Run, Spec, Trial
 from drq.evaluation import checksums, engines
 from drq.evaluation.plan import Shard
 from drq.evaluation.records import UNTIMED
+from drq.evaluation.resources import WorkerContext
 from drq.evaluation.showcase import examples
-from drq.evaluation.stage import Provision
 
 with torch.random.fork_rng():
     torch.manual_seed(0)
@@ -60,9 +60,9 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int, str]]:
     """What was judged, since the beginning of the test."""
     told, judge = [], engines.judge
 
-    def counted(provision: Provision, shard: Shard) -> object:
+    def counted(context: WorkerContext, shard: Shard) -> object:
         told.append((shard.task.number, shard.first, shard.last, " ".join(shard.task.defences)))
-        return judge(provision, shard)
+        return judge(context, shard)
 
     monkeypatch.setattr(engines, "judge", counted)
     return told

@@ -19,7 +19,7 @@ def in_plain_python(rows: dict[str, np.ndarray]) -> dict[str, list]:
         nothing, values = NOTHING[column.kind], rows[name].tolist()
         if column.nullable:
             values = [None if each == nothing or (each != each and nothing != nothing) else each for each in values]
-        found[name] = [each if each is None or column.kind != "truth" else bool(each) for each in values]
+        found[name] = [each if each is None or column.kind != "bool" else bool(each) for each in values]
     return found
 
 

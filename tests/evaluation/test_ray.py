@@ -13,7 +13,7 @@ from testbed.refusals import refused
 
 import drq
 from drq import Run
-from drq.evaluation.engines import OnRay, knock
+from drq.evaluation.engines import OnRay, check_reachable
 from drq.evaluation.records import UNTIMED
 
 # What a driver runs: everything that Ray is asked to do takes a process of its own, since Ray starts and stops others.
@@ -171,10 +171,10 @@ def test_an_address_that_leads_nowhere(address: str, tmp_path: Path) -> None:
 def test_knocking() -> None:
     """Names of clusters are Ray's business; a port where nobody answers is told at once."""
     for address in ("", "auto", "local", "nonsense", "ray://cluster"):
-        knock(address)
+        check_reachable(address)
     for address in ("127.0.0.1:1", "ray://127.0.0.1:1"):
         with pytest.raises(OSError, match="refused"):
-            knock(address)
+            check_reachable(address)
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

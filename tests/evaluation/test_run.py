@@ -21,7 +21,7 @@ from drq import Run, Spec
 from drq.evaluation.growth import differences
 from drq.evaluation.plan import Shard, tasks
 from drq.evaluation.records import COLUMNS, NOTHING, write_part
-from drq.evaluation.writer import Writer, room, writing
+from drq.evaluation.writer import Writer, disk_errors, open_run
 
 with torch.random.fork_rng():
     torch.manual_seed(0)
@@ -155,7 +155,7 @@ def test_a_crash_before_the_first_file_does_not_make_a_stranger(tmp_path: Path) 
 def test_two_writers(run: Run) -> None:
     """The second is refused while the first works, and welcome afterwards."""
     before = run.records
-    with writing(run.path, run.about):
+    with open_run(run.path, run.about):
         words = ["out must not be in use", str(run.path), f"process {os.getpid()} on", "wait for it"]
         refused(drq.evaluate, SPEC, run.path, words=words)
         assert run.records.equals(before)  # who only reads is not kept out
@@ -221,7 +221,7 @@ def test_a_directory_that_cannot_be_written(closed: Path) -> None:
 @pytest.mark.parametrize(("number", "words"), [(28, "have room"), (122, "have room"), (27, "have room"), (30, "can be written")])
 def test_errors_of_the_disk_are_told_apart(number: int, words: str, tmp_path: Path) -> None:
     def fail() -> None:
-        with room(tmp_path):
+        with disk_errors(tmp_path):
             raise OSError(number, os.strerror(number))
 
     refused(fail, words=[f"out must {words}" if "room" in words else words, os.strerror(number), str(tmp_path)])
@@ -261,7 +261,7 @@ def test_differences_in_words(before: dict, now: dict, told: list[str]) -> None:
 
 
 def test_kinds_of_columns(run: Run) -> None:
-    kinds = {"text": pl.String, "whole": pl.Int64, "number": pl.Float64, "truth": pl.Boolean}
+    kinds = {"str": pl.String, "int": pl.Int64, "float": pl.Float64, "bool": pl.Boolean}
     assert dict(run.records.schema) == {name: kinds[each.kind] for name, each in COLUMNS.items()}
     full = [name for name, each in COLUMNS.items() if not each.nullable]
     assert sum(run.records[name].null_count() for name in full) == 0

@@ -24,7 +24,7 @@ NEWER = [name for name, column in COLUMNS.items() if column.since == 2]
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """A copy whose model is that of this machine: digits are trained where they are asked for, and processors round otherwise."""
-    reading.tell_unvouched.cache_clear()
+    reading.warn_unverified.cache_clear()
     run = Path(shutil.copytree(OLD, tmp_path / "run"))
     about = json.loads((run / "run.json").read_text())
     about["models"]["digits"] = contents(drq.load_model("digits").state_dict())
@@ -34,7 +34,7 @@ def old(tmp_path: Path) -> Path:
 
 def test_the_columns_of_both_schemas() -> None:
     assert NEWER == ["view", "kept", "gate_margin", "nonfinite", "forward_passes", "row_hash"]
-    assert [COLUMNS[name].kind for name in NEWER] == ["whole", "truth", "number", "whole", "whole", "text"]
+    assert [COLUMNS[name].kind for name in NEWER] == ["int", "bool", "float", "int", "int", "str"]
     assert [name for name in NEWER if not COLUMNS[name].nullable] == ["row_hash"]
     assert pl.read_parquet(OLD / "records" / "0000.parquet").columns == columns(1) == [x for x in COLUMNS if x not in NEWER]
     assert columns(2) == [*COLUMNS]
@@ -99,7 +99,7 @@ def test_parts_of_the_first_schema_belong_by_the_hash_of_their_spec(old: Path) -
 def test_kept_records_of_the_first_schema_read(caplog: pytest.LogCaptureFixture) -> None:
     """The committed ones: null in what is newer, small types as in new ones, and one note for the folder."""
     caplog.set_level(logging.INFO)
-    keeping.tell_unvouched.cache_clear()
+    keeping.warn_unverified.cache_clear()
     for name in ("table4", "table3"):
         rows = keeping.kept(KEPT, name).rows
         assert pl.read_parquet(KEPT / f"{name}.parquet").columns == [each for each in rows.columns if each not in NEWER]

@@ -6,7 +6,7 @@ import pytest
 from testbed.reproduced import cell, table4
 from testbed.synthetic import records as made_up
 
-from drq.evaluation.published import experiments, published
+from drq.evaluation.paper import experiments, published
 from drq.reproduction import cells
 from drq.threats.corruptions.constants import KINDS
 

@@ -17,8 +17,8 @@ from testbed.claimed import (
     stacked,
 )
 
+from drq.evaluation.paper import CLAIMS, experiments, folder
 from drq.evaluation.plan import tasks
-from drq.evaluation.published import CLAIMS, experiments, folder
 from drq.evaluation.spec import Spec
 from drq.reproduction.claims import claims, find
 from drq.reproduction.comparisons import Value

@@ -8,8 +8,8 @@ import pytest
 import drq
 from drq import models, threats
 from drq.evaluation.loop import evaluate
+from drq.evaluation.paper import experiments, published
 from drq.evaluation.plan import Task, tasks
-from drq.evaluation.published import experiments, published
 from drq.evaluation.spec import Spec
 from drq.models import robustbench
 from drq.norms import as_norm

@@ -8,7 +8,7 @@ from testbed.refusals import refused
 from testbed.reproduced import answers, attacked, cell, gaining, run, table4
 
 from drq.commands.cli import main
-from drq.evaluation import published
+from drq.evaluation import paper
 from drq.reproduction import experiments, keeping, results
 from drq.reproduction.claims import claims
 
@@ -48,7 +48,7 @@ def test_names_lead_to_experiments():
     assert {name for name in known if known[name].kind == "claim"} == claims().keys()
     assert [*experiments.wanted(["table4", "fab-alone", "table7"])] == ["table4", "table7"]
     assert {*experiments.wanted(["all"])} == {each for entry in known.values() for each in entry.experiments}
-    assert {*experiments.wanted(["all"])} <= published.experiments().keys()
+    assert {*experiments.wanted(["all"])} <= paper.experiments().keys()
     assert [*experiments.wanted(["calibration"])] == ["calibration"]
     refused(experiments.wanted, ["tabel3"], words=["did you mean table3"])
     refused(experiments.wanted, [], words=["name must be given"])

@@ -14,7 +14,7 @@ from drq import Run, Spec
 from drq.evaluation.engines import Local, Outcome
 from drq.evaluation.plan import Shard
 from drq.evaluation.records import UNTIMED
-from drq.evaluation.stage import Provision
+from drq.evaluation.resources import WorkerContext
 
 with torch.random.fork_rng():
     torch.manual_seed(0)
@@ -50,8 +50,8 @@ class Counting(Local):
         self.judged: list[str] = []
         self.stop = stop
 
-    def run(self, provision: Provision, shards: Iterable[Shard]) -> Iterator[Outcome]:
-        for shard, outcome in super().run(provision, shards):
+    def run(self, context: WorkerContext, shards: Iterable[Shard]) -> Iterator[Outcome]:
+        for shard, outcome in super().run(context, shards):
             if len(self.judged) == self.stop:
                 raise KeyboardInterrupt
             self.judged.append(shard.key)

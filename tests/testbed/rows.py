@@ -10,10 +10,10 @@ def made_up(count: int, seed: int = 0) -> dict[str, np.ndarray]:
     draws, found = np.random.default_rng(seed), {}
     for name, column in COLUMNS.items():
         values = {
-            "text": np.array([f"{name} é {each}" for each in draws.integers(0, 3, count)]),
-            "whole": draws.integers(0, 2**62, count),
-            "number": draws.normal(size=count),
-            "truth": draws.integers(0, 2, count),
+            "str": np.array([f"{name} é {each}" for each in draws.integers(0, 3, count)]),
+            "int": draws.integers(0, 2**62, count),
+            "float": draws.normal(size=count),
+            "bool": draws.integers(0, 2, count),
         }[column.kind]
         empty = (draws.random(count) < 0.3) & column.nullable
         found[name] = np.where(empty, NOTHING[column.kind], values).astype(DTYPES[column.kind])

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 import drq
 from drq.evaluation.judging import judge
 from drq.evaluation.plan import shards, tasks
-from drq.evaluation.stage import Provision
+from drq.evaluation.resources import WorkerContext
 from drq.models.resnet import ResNet50
 from tools.benchmarks.assets import arguments, write
 
@@ -31,10 +31,10 @@ def measured(pixels: int, settings: dict[str, object], images: int, shard: int, 
     x = torch.randint(0, 256, (images, 3, pixels, pixels), dtype=torch.uint8)
     data = TensorDataset(x, torch.randint(0, 1000, (images,)))
     spec = drq.Spec(models={"network": model}, data={"noise": data}, defences={"DRQ": settings}, shard=shard, rounding=False)
-    task, provision = tasks(spec)[0], Provision.of(spec, device)
+    task, context = tasks(spec)[0], WorkerContext.of(spec, device)
     parts = [*shards(task, images, shard)]
-    judge(provision, parts[0])  # the first pass chooses algorithms
-    rows = [judge(provision, part).rows for part in parts]
+    judge(context, parts[0])  # the first pass chooses algorithms
+    rows = [judge(context, part).rows for part in parts]
     passes, seconds = sum(float(each["passes"].sum()) for each in rows), sum(float(each["seconds"].sum()) for each in rows)
     most = spec.defences["DRQ"].around(model).most_passes(1000)
     return {"passes_per_second": passes / seconds, "most_passes": most, "passes": passes / images, "seconds": seconds / images}

@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import copyfile
 from typing import TYPE_CHECKING
 
-from drq.evaluation.published import stand_ins
+from drq.evaluation.paper import stand_ins
 from drq.evaluation.records import require_polars
 from drq.report.typesetting import text_table
 from drq.reproduction import cells

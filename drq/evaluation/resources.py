@@ -1,4 +1,4 @@
-"""What a shard needs before it is judged: models, data and defences, each made once and kept."""
+"""Models, data and defences that shards need: each is made once and kept."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ T = TypeVar("T")
 QUICK = {"precision": "float16", "compile": True}  # how DRQ runs on a GPU where it shall be quick
 
 
-class Kept(Generic[T]):
-    """The last few things that were made, by what they were made of."""
+class Cache(Generic[T]):
+    """The last few things that were made, each under a key."""
 
     def __init__(self, most: int) -> None:
         self.most, self.things, self.lock = most, OrderedDict[Hashable, T](), Lock()
 
     def get(self, key: Hashable, make: Callable[[], T], fits: Callable[[T], bool] = lambda _: True) -> T:
-        """The thing, made now unless it is kept and still fits. Without a key nothing is kept."""
+        """The thing under this key, made now unless it is there and still fits. Without a key nothing is kept."""
         if key is None:
             return make()
         with self.lock:
@@ -54,8 +54,8 @@ class Kept(Generic[T]):
         return thing
 
 
-class Seen:
-    """A model as a data set sees it, and all DRQ around it, which share what is compiled."""
+class PreparedModel:
+    """A model in one precision and with one choice of classes; all DRQ around it share what is compiled."""
 
     _numbers = count()
 
@@ -63,17 +63,17 @@ class Seen:
         self.model, self.number = model, next(self._numbers)  # tells it from all others, as long as the process lives
         self._first: DRQ | None = None
 
-    def searched(self, robust: DRQ) -> DRQ:
-        """The same DRQ, sharing with the others."""
+    def sharing(self, robust: DRQ) -> DRQ:
+        """The same DRQ, which shares what is compiled with the others."""
         self._first = self._first or robust
         return self._first.variant(**robust.settings)
 
 
-class Loaded:
-    """A model on its device, its sha256, and the ways in which data sets see it."""
+class LoadedModel:
+    """A model on its device, its sha256, and its variants by precision and classes."""
 
     def __init__(self, model: nn.Module, file: str | None) -> None:
-        self.model, self._seen = model, dict[object, Seen]()
+        self.model, self._prepared = model, dict[object, PreparedModel]()
         self._loaded = self._weights()
         self.sha256 = file or self._loaded  # of its file, where there is one
 
@@ -85,28 +85,28 @@ class Loaded:
         """Whether its weights are still those that were loaded: a defence may have changed them."""
         return self._weights() == self._loaded
 
-    def seen(self, subset: tuple[int, ...] | None, precision: str) -> Seen:
-        """With these of its classes, in this precision."""
-        if (subset, precision) not in self._seen:
+    def prepared(self, subset: tuple[int, ...] | None, precision: str) -> PreparedModel:
+        """The model with these of its classes, in this precision."""
+        if (subset, precision) not in self._prepared:
             ready = InPrecision(self.model if subset is None else Subset(self.model, subset), PRECISIONS[precision])
             ready.card = getattr(self.model, "card", None)  # type: ignore[assignment]  # it tells defences of the training
-            self._seen[subset, precision] = Seen(ready)
-        return self._seen[subset, precision]
+            self._prepared[subset, precision] = PreparedModel(ready)
+        return self._prepared[subset, precision]
 
 
-MODELS: Kept[Loaded] = Kept(2)  # they outlast a run, so that the next one need not compile them again
-
-
-@dataclass(frozen=True, eq=False)
-class Handed:
-    """What a caller handed in, told from others by nothing but being itself: not every data set can be a key."""
-
-    it: Any
+MODELS: Cache[LoadedModel] = Cache(2)  # they outlast a run, so that the next one need not compile them again
 
 
 @dataclass(frozen=True, eq=False)
-class Provision:
-    """Where models and data come from, and how they are run: all that a worker has to know besides its shard."""
+class GivenObject:
+    """A model or data set that a caller passed as an object: a key by identity, since not every data set can be one."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerContext:
+    """All that a worker has to know besides its shard: where models and data come from, and how they are run."""
 
     experiment: str
     spec_hash: str
@@ -120,34 +120,34 @@ class Provision:
     first: int  # sample of every data set that is used
     most: int | None  # samples of a data set that are used, at most
     defences: Mapping[str, Defence]
-    models: Mapping[str, Handed] = field(repr=False)  # others are loaded by name
-    data: Mapping[str, Handed] = field(repr=False)
+    models: Mapping[str, GivenObject] = field(repr=False)  # others are loaded by name
+    data: Mapping[str, GivenObject] = field(repr=False)
     known: Mapping[str, str] = field(default_factory=dict)  # sha256 of models and data, as they were when the run was begun
 
     @classmethod
-    def of(cls, spec: Spec, device: str) -> Provision:
+    def of(cls, spec: Spec, device: str) -> WorkerContext:
         """For the shards of a spec; the device "auto" is chosen where a shard is judged."""
         every = 2**62 if spec.keep_images is True else int(spec.keep_images)
-        models = {name: Handed(each) for name, each in spec.given_models.items()}
-        data = {name: Handed(each) for name, each in spec.given_data.items()}
+        models = {name: GivenObject(each) for name, each in spec.given_models.items()}
+        data = {name: GivenObject(each) for name, each in spec.given_data.items()}
         limits = [task.limit for task in tasks(spec)]
         most = None if None in limits else spec.first + max(each for each in limits if each is not None)
         how = (spec.seed, spec.precision, spec.quick, device, spec.threads, spec.rounding, every, spec.first, most)
         return cls(spec.name, spec.hash, *how, spec.defences, models, data)
 
 
-class Scene(NamedTuple):
+class ModelAndData(NamedTuple):
     """A model and data that fit together."""
 
-    seen: Seen
+    prepared: PreparedModel
     data: Data
     weights_sha256: str
     data_sha256: str
 
     @property
     def model(self) -> InPrecision:
-        """As it is seen here."""
-        return self.seen.model
+        """The model in its precision, with the classes that the data has."""
+        return self.prepared.model
 
 
 def chosen_device(name: str) -> str:
@@ -161,29 +161,31 @@ def chosen_device(name: str) -> str:
     return name
 
 
-def forget() -> None:
-    """Load everything anew: files may have changed."""
-    the_model.cache_clear()
-    the_data.cache_clear()
+def clear_caches() -> None:
+    """Load everything anew next time: files may have changed."""
+    loaded_model.cache_clear()
+    loaded_data.cache_clear()
 
 
 @lru_cache(maxsize=2)
-def the_model(name: str, device: str, given: Handed | None) -> Loaded:
+def loaded_model(name: str, device: str, given: GivenObject | None) -> LoadedModel:
     """A model on its device, loaded by its name unless it is given."""
-    model: nn.Module = load_model(name) if given is None else deepcopy(given.it)  # a caller's model stays where it is
+    model: nn.Module = load_model(name) if given is None else deepcopy(given.value)  # a caller's model stays where it is
     file = None if given is not None else getattr(getattr(model, "card", None), "sha256", None)  # a caller may have trained it on
     model = model.to(device).eval()
-    loaded = Loaded(channels_last(model) if device.startswith("cuda") else model, file)
+    loaded = LoadedModel(channels_last(model) if device.startswith("cuda") else model, file)
     if given is not None or "python:" in name:  # what a function makes may differ in more than its weights
         return loaded
     return MODELS.get((name, device, loaded.sha256), lambda: loaded, lambda kept: kept.untouched)
 
 
 @lru_cache(maxsize=4)
-def the_data(name: str, view: View | None, given: Handed | None, most: int | None) -> tuple[Data, tuple[int, ...] | None, str]:
+def loaded_data(
+    name: str, view: View | None, given: GivenObject | None, most: int | None
+) -> tuple[Data, tuple[int, ...] | None, str]:
     """Data, loaded by its name unless it is given, as a model with this view sees it; the logits that count; its sha256."""
-    seen = None if given is not None and isinstance(given.it, Data) else view  # which says itself how it is seen
-    data = load_data(name if given is None else given.it, view=seen)
+    prepared = None if given is not None and isinstance(given.value, Data) else view  # which says itself how it is seen
+    data = load_data(name if given is None else given.value, view=prepared)
     sha256 = data.sha256 or _contents(data, min(len(data), most or len(data)))
     return (data, None, sha256) if data.subset is None else (Relabelled(data), data.subset, sha256)
 
@@ -197,17 +199,17 @@ def _contents(data: Data, count: int, at_once: int = 100) -> str:
     return whole.hexdigest()
 
 
-def scene(provision: Provision, name: str, data_name: str) -> Scene:
+def model_and_data(context: WorkerContext, name: str, data_name: str) -> ModelAndData:
     """A model and data; data that shows only some of the model's classes is judged on those."""
-    loaded = the_model(name, chosen_device(provision.device), provision.models.get(name))
+    loaded = loaded_model(name, chosen_device(context.device), context.models.get(name))
     card = getattr(loaded.model, "card", None)
-    data, subset, content = the_data(data_name, getattr(card, "view", None), provision.data.get(data_name), provision.most)
-    return Scene(loaded.seen(subset, provision.precision), data, loaded.sha256, content)
+    data, subset, content = loaded_data(data_name, getattr(card, "view", None), context.data.get(data_name), context.most)
+    return ModelAndData(loaded.prepared(subset, context.precision), data, loaded.sha256, content)
 
 
-def check_fit(provision: Provision, stage: Scene, name: str, data_name: str) -> int:
+def check_fit(context: WorkerContext, subject: ModelAndData, name: str, data_name: str) -> int:
     """One image through the model tells whether they belong together, and how many classes there are."""
-    model, data, device = stage.model, stage.data, chosen_device(provision.device)
+    model, data, device = subject.model, subject.data, chosen_device(context.device)
     x, y = data.batch([0])
     try:
         with torch.no_grad():
@@ -229,12 +231,12 @@ def check_fit(provision: Provision, stage: Scene, name: str, data_name: str) -> 
     return int(count)
 
 
-def defended(provision: Provision, stage: Scene, names: Iterable[str]) -> dict[str, nn.Module]:
-    """Every defence around the model, so that one that cannot be built is told before anything is written."""
+def build_defences(context: WorkerContext, subject: ModelAndData, names: Iterable[str]) -> dict[str, nn.Module]:
+    """Every defence around the model, so that one that cannot be built is reported before anything is written."""
     found = {}
     for name in dict.fromkeys(names):
         try:
-            found[name] = around(provision, name, stage.seen)
+            found[name] = build_defence(context, name, subject.prepared)
         except MissingError:
             continue  # the loop tells it, and runs the rest
         except InputError as error:
@@ -242,10 +244,10 @@ def defended(provision: Provision, stage: Scene, names: Iterable[str]) -> dict[s
     return found
 
 
-def around(provision: Provision, name: str, seen: Seen) -> nn.Module:
-    """A defence around the model, made anew since it may remember what it saw."""
-    defence = provision.defences[name]
+def build_defence(context: WorkerContext, name: str, prepared: PreparedModel) -> nn.Module:
+    """A defence around the model, built anew since it may remember what it saw."""
+    defence = context.defences[name]
     if not isinstance(defence, Quantified):
-        return defence.around(seen.model)
-    fast = QUICK if provision.quick and chosen_device(provision.device).startswith("cuda") else {}
-    return seen.searched(replace(defence, settings=fast | dict(defence.settings)).around(seen.model))
+        return defence.around(prepared.model)
+    fast = QUICK if context.quick and chosen_device(context.device).startswith("cuda") else {}
+    return prepared.sharing(replace(defence, settings=fast | dict(defence.settings)).around(prepared.model))

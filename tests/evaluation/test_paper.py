@@ -11,7 +11,7 @@ import pytest
 from testbed.assets import needs_assets
 from testbed.refusals import refused
 
-from drq.evaluation import published as paper
+from drq.evaluation import paper as paper
 
 WONG = "robustbench:cifar10/Linf/Wong2020Fast"
 MODELS = {

@@ -13,9 +13,9 @@ from torch import nn
 import drq
 from drq import threats
 from drq.data.dataset import Data
-from drq.evaluation import judging, stage
+from drq.evaluation import judging, resources
+from drq.evaluation.resources import Cache, WorkerContext
 from drq.evaluation.spec import Spec, Trial
-from drq.evaluation.stage import Kept, Provision
 
 COLUMNS = ["threat", "defence", "index", "prediction", "distance_linf", "threat_passes"]
 DRQ = {"defence": "drq", "norm": "linf", "radius": 0.2, "explore": drq.Gradient(2), "quantify": drq.Gradient(2)}
@@ -23,10 +23,10 @@ DRQ = {"defence": "drq", "norm": "linf", "radius": 0.2, "explore": drq.Gradient(
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "SHIFTED", Kept(40))
-    monkeypatch.setattr(judging, "ANSWERED", Kept(40))
-    monkeypatch.setattr(stage, "MODELS", Kept(2))
-    stage.forget()
+    monkeypatch.setattr(judging, "SHIFTED", Cache(40))
+    monkeypatch.setattr(judging, "ANSWERED", Cache(40))
+    monkeypatch.setattr(resources, "MODELS", Cache(2))
+    resources.clear_caches()
 
 
 def evaluated(out: Path, threat: Any, **more: Any) -> drq.Run:
@@ -164,34 +164,34 @@ def test_other_defences_start_anew_with_every_shard(tmp_path: Path) -> None:
 def test_all_drq_around_a_model_share_what_is_compiled() -> None:
     other = DRQ | {"alpha": 0.3}
     spec = Spec(models=["digits"], data=["digits"], defences={"one": DRQ, "two": other}, quick=True)
-    provision = Provision.of(spec, "cpu")
-    scenes = [stage.scene(provision, "digits", "digits") for _ in range(2)]
+    context = WorkerContext.of(spec, "cpu")
+    scenes = [resources.model_and_data(context, "digits", "digits") for _ in range(2)]
     assert scenes[0].model is scenes[1].model
-    one, two, again = (stage.around(provision, name, scenes[0].seen) for name in ("one", "two", "one"))
+    one, two, again = (resources.build_defence(context, name, scenes[0].prepared) for name in ("one", "two", "one"))
     assert one._engine is two._engine is again._engine
     assert (one.alpha, two.alpha) == (0.5, 0.3)
     assert not one.compile_model  # quick is for GPUs
 
 
 def test_a_model_outlasts_a_run_unless_its_weights_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = stage.the_model("digits", "cpu", None)
-    stage.forget()
-    assert stage.the_model("digits", "cpu", None) is first
-    stage.forget()
-    monkeypatch.setattr(stage.weights, "contents", lambda _: "another")
+    first = resources.loaded_model("digits", "cpu", None)
+    resources.clear_caches()
+    assert resources.loaded_model("digits", "cpu", None) is first
+    resources.clear_caches()
+    monkeypatch.setattr(resources.weights, "contents", lambda _: "another")
     loaded = drq.load_model("digits")
     loaded.card = None
-    monkeypatch.setattr(stage, "load_model", lambda _: loaded)
-    assert stage.the_model("digits", "cpu", None) is not first
-    stage.forget()
+    monkeypatch.setattr(resources, "load_model", lambda _: loaded)
+    assert resources.loaded_model("digits", "cpu", None) is not first
+    resources.clear_caches()
 
 
 def test_a_model_that_was_changed_is_loaded_anew() -> None:
-    first = stage.the_model("digits", "cpu", None)
-    stage.forget()
+    first = resources.loaded_model("digits", "cpu", None)
+    resources.clear_caches()
     with torch.no_grad():
         next(first.model.parameters()).mul_(2)
-    again = stage.the_model("digits", "cpu", None)
+    again = resources.loaded_model("digits", "cpu", None)
     assert again is not first
     assert again.untouched
     assert not first.untouched
@@ -216,19 +216,19 @@ def test_what_functions_make_is_made_anew(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_functions_of_a_caller_in_a_threat_are_told_apart() -> None:
     plain = threats.PGD("linf", 0.1, 1)
-    assert judging._ours(plain)
-    assert judging._ours(threats.RedTeam("linf", 0.1))
-    assert not judging._ours(threats.PGD("linf", 0.1, 1, aim=lambda model, label: drq.away_from(model, label)))
+    assert judging._is_ours(plain)
+    assert judging._is_ours(threats.RedTeam("linf", 0.1))
+    assert not judging._is_ours(threats.PGD("linf", 0.1, 1, aim=lambda model, label: drq.away_from(model, label)))
 
 
 def test_attacks_that_are_kept_hold_no_model(tmp_path: Path) -> None:
     evaluated(tmp_path, Counted("linf", 0.1, 1))
     assert len(judging.SHIFTED.things) == 1
-    assert not any(isinstance(each, stage.Seen) for key in judging.SHIFTED.things for each in key)
+    assert not any(isinstance(each, resources.PreparedModel) for key in judging.SHIFTED.things for each in key)
 
 
 def test_kept_are_the_last() -> None:
-    kept: Kept[int] = Kept(2)
+    kept: Cache[int] = Cache(2)
     made: list[int] = []
 
     def make(value: int) -> int:
