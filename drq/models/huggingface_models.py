@@ -15,7 +15,7 @@ from drq.images import View
 from drq.method.adapters import FirstOutput
 from drq.models.classifier import Card, Classifier
 from drq.models.known import Source
-from drq.models.published import building, check_classes, from_hub, imported, settled
+from drq.models.third_party import building, check_classes, from_hub, imported, settled
 from drq.system.files import digest
 
 SAFE, SHARDED = "model.safetensors", "model.safetensors.index.json"

@@ -11,7 +11,7 @@ from drq.errors import require
 from drq.images import View
 from drq.models.classifier import Card, Classifier
 from drq.models.known import Source
-from drq.models.published import building, check_classes, check_name, from_url, imported, settled
+from drq.models.third_party import building, check_classes, check_name, from_url, imported, settled
 from drq.models.weights import pickled
 
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from testbed import published
+from testbed import robustbench_networks as networks
 from testbed.refusals import refused
 
 import drq
@@ -16,24 +16,24 @@ CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
 CIFAR100 = ((0.507075, 0.486549, 0.440918), (0.267334, 0.256438, 0.276150))
 HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-wong = partial(published.run_preact_resnet18, final_norm=False, shortcut_from_input=True)
-rice = partial(published.run_preact_resnet18, final_norm=True, shortcut_from_input=False)
+wong = partial(networks.run_preact_resnet18, final_norm=False, shortcut_from_input=True)
+rice = partial(networks.run_preact_resnet18, final_norm=True, shortcut_from_input=False)
 MODELS = {  # names and shapes, what it computes, its normalisation, norm and radius of its training, the size of its images
-    "cifar10/Linf/Wong2020Fast": (published.preact_resnet18(10, False), wong, CIFAR10, ("linf", 8 / 255), 32),
-    "cifar10/L2/Rice2020Overfitting": (published.preact_resnet18(10, True), rice, CIFAR10, ("l2", 0.5), 32),
-    "cifar100/Linf/Rice2020Overfitting": (published.preact_resnet18(100, True), rice, CIFAR100, ("linf", 8 / 255), 32),
+    "cifar10/Linf/Wong2020Fast": (networks.preact_resnet18(10, False), wong, CIFAR10, ("linf", 8 / 255), 32),
+    "cifar10/L2/Rice2020Overfitting": (networks.preact_resnet18(10, True), rice, CIFAR10, ("l2", 0.5), 32),
+    "cifar100/Linf/Rice2020Overfitting": (networks.preact_resnet18(100, True), rice, CIFAR100, ("linf", 8 / 255), 32),
     "cifar10/corruptions/Hendrycks2020AugMix_WRN": (
-        published.wide_resnet(40, 2, 10, published.AUGMIX),
-        partial(published.run_wide_resnet, depth=40, names=published.AUGMIX),
+        networks.wide_resnet(40, 2, 10, networks.AUGMIX),
+        partial(networks.run_wide_resnet, depth=40, names=networks.AUGMIX),
         HALF,
         (None, None),
         32,
     ),
-    "imagenet/Linf/Wong2020Fast": (published.resnet50(1000), published.run_resnet50, IMAGENET, ("linf", 4 / 255), 288),
-    "imagenet/corruptions/Hendrycks2020Many": (published.resnet50(1000), published.run_resnet50, IMAGENET, (None, None), 224),
+    "imagenet/Linf/Wong2020Fast": (networks.resnet50(1000), networks.run_resnet50, IMAGENET, ("linf", 4 / 255), 288),
+    "imagenet/corruptions/Hendrycks2020Many": (networks.resnet50(1000), networks.run_resnet50, IMAGENET, (None, None), 224),
     "cifar10/Linf/Gowal2020Uncovering_28_10_extra": (
-        published.wide_resnet(28, 10, 10, published.GOWAL),
-        partial(published.run_wide_resnet, depth=28, names=published.GOWAL),
+        networks.wide_resnet(28, 10, 10, networks.GOWAL),
+        partial(networks.run_wide_resnet, depth=28, names=networks.GOWAL),
         CIFAR10,
         ("linf", 8 / 255),
         32,
@@ -77,7 +77,7 @@ def test_names_and_shapes_are_the_published_ones(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_it_computes_what_the_published_network_computes(name, stored):
     shapes, run, (mean, std), (norm, radius), size = MODELS[name]
-    weights = published.values(shapes)
+    weights = networks.values(shapes)
     stored(name, {"state_dict": {f"module.{key}": value for key, value in weights.items()}, "epoch": 3})
     model = drq.load_model(f"robustbench:{name}")
     x = torch.rand(1, 3, 64 if size > 32 else 32, 64 if size > 32 else 32, generator=torch.Generator().manual_seed(1))
@@ -102,7 +102,7 @@ def test_it_computes_what_the_published_network_computes(name, stored):
 )
 def test_checkpoints_come_in_several_shapes(wrap, stored):
     shapes, run, *_ = MODELS[QUICK]
-    weights = published.values(shapes)
+    weights = networks.values(shapes)
     stored(QUICK, wrap(weights))
     x = torch.rand(1, 3, 32, 32)
     with torch.no_grad():
@@ -110,22 +110,22 @@ def test_checkpoints_come_in_several_shapes(wrap, stored):
 
 
 def test_another_normalisation_in_the_file_is_refused(stored):
-    weights = published.values(MODELS[QUICK][0]) | {"mu": torch.full((3,), 0.4), "sigma": torch.full((3,), 0.5)}
+    weights = networks.values(MODELS[QUICK][0]) | {"mu": torch.full((3,), 0.4), "sigma": torch.full((3,), 0.5)}
     stored(QUICK, weights)
     assert "be the normalisation of" in refused(drq.load_model, f"robustbench:{QUICK}")
 
 
 def test_the_variants_are_not_mixed_up(stored):
     """Wong's file lacks the final batch norm that Rice's has."""
-    stored("cifar10/L2/Rice2020Overfitting", published.values(MODELS["cifar10/Linf/Wong2020Fast"][0]))
+    stored("cifar10/L2/Rice2020Overfitting", networks.values(MODELS["cifar10/Linf/Wong2020Fast"][0]))
     message = refused(drq.load_model, "robustbench:cifar10/L2/Rice2020Overfitting")
     assert "bn.bias, bn.running_mean, bn.running_var and 1 more missing" in message
-    stored("cifar10/Linf/Wong2020Fast", published.values(MODELS["cifar10/L2/Rice2020Overfitting"][0]))
+    stored("cifar10/Linf/Wong2020Fast", networks.values(MODELS["cifar10/L2/Rice2020Overfitting"][0]))
     assert "unknown" in refused(drq.load_model, "robustbench:cifar10/Linf/Wong2020Fast")
 
 
 def test_wrong_number_of_classes(stored):
-    stored("cifar100/Linf/Rice2020Overfitting", published.values(published.preact_resnet18(10, True)))
+    stored("cifar100/Linf/Rice2020Overfitting", networks.values(networks.preact_resnet18(10, True)))
     assert "the file has 10 classes" in refused(drq.load_model, "robustbench:cifar100/Linf/Rice2020Overfitting")
 
 
