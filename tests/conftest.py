@@ -4,12 +4,16 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from testbed.digits import Digits, trained
+from testbed.server import Server
+
+from drq.system import downloads
 
 collect_ignore = ["testbed"]  # what tests share holds none
 
@@ -29,6 +33,21 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def digits() -> Digits:
     return trained()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server of files."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(downloads, "PAUSE", 0.0)
+    monkeypatch.setattr(downloads, "WAIT", 0.01)
+    monkeypatch.setattr(downloads, "TIMEOUT", 2.0)
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join(5)
 
 
 @pytest.fixture(scope="module")
