@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -10,11 +11,16 @@ from torch import nn
 
 from drq.errors import nearest, require
 from drq.images import View
+from drq.models.cifar_resnet import CifarResNet
+from drq.models.efficientnet_lite import EfficientNetLite
+from drq.models.efficientnet_lite import renamed as without_underscores
 from drq.models.preact_resnet import PreActResNet18
 from drq.models.resnet import ResNet50
+from drq.models.small_networks import LeNet5, PlainResNet, four_layers
 from drq.models.wide_resnet import WideResNet, renamed
 
 SMALL_VIEW = View(32, 32, interpolation="bicubic")
+GREY_VIEW = View(28, 28, channels=1)
 LARGE_VIEW = View(224, 224, resize=256)
 
 
@@ -26,6 +32,12 @@ class Architecture(NamedTuple):
     rename: Callable[[str], str] = str  # from the published names of its weights to ours
 
 
+def _lite(width: float, depth: float, pixels: int) -> Architecture:
+    """An EfficientNet-Lite, which looks at the whole of a picture but for what a square leaves out."""
+    build = partial(EfficientNetLite, width=width, depth=depth)
+    return Architecture(build, View(pixels, pixels, interpolation="bicubic"), without_underscores)
+
+
 ARCHITECTURES: Mapping[str, Architecture] = {
     "preact_resnet18": Architecture(PreActResNet18),  # Rice et al. 2020
     "preact_resnet18_wong": Architecture(lambda classes: PreActResNet18(classes, final_norm=False, from_input=True)),
@@ -33,7 +45,17 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "wrn_28_2_swish": Architecture(lambda classes: WideResNet(28, 2, classes, "silu")),
     "wrn_28_10_gowal": Architecture(lambda classes: WideResNet(28, 10, classes, "silu", pad_end=True), rename=renamed),
     "wrn_40_2": Architecture(lambda classes: WideResNet(40, 2, classes)),  # Hendrycks et al. 2020, AugMix
+    "resnet20": Architecture(partial(CifarResNet, 20)),  # He et al. 2016
+    "resnet56": Architecture(partial(CifarResNet, 56)),
+    "resnet_2b": Architecture(partial(PlainResNet, 8, stages=1)),  # Wang et al. 2021
+    "resnet_4b": Architecture(partial(PlainResNet, 16, stages=2)),
+    "four_layers": Architecture(partial(four_layers, 3, 32)),  # CNN-A of Dathathri et al. 2020
+    "four_layers_grey": Architecture(partial(four_layers, 1, 28), GREY_VIEW),  # Wong and Kolter 2018
+    "lenet5": Architecture(LeNet5, GREY_VIEW),
     "resnet50": Architecture(ResNet50, LARGE_VIEW),
+    "efficientnet_lite0": _lite(1.0, 1.0, 224),
+    "efficientnet_lite1": _lite(1.0, 1.1, 240),
+    "efficientnet_lite2": _lite(1.1, 1.2, 260),
 }
 
 
