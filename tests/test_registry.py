@@ -19,12 +19,15 @@ from drq.data.kind import Kind
 from drq.defences.defence import Peer
 from drq.evaluation import reading
 from drq.models.classifier import Card
+from drq.models.imagenet import Packaged
 from drq.models.known import Fitted, Source
+from drq.models.published import Published
 from drq.models.stored import Stored
 from drq.playground import pictures, shifts
 from drq.presets import Preset
 from drq.registry import Registry
 from drq.search.gradient import Smoothing
+from drq.system import downloads
 from drq.threats.corruptions import constants
 from drq.threats.threat import Shifted, Threat
 
@@ -34,6 +37,7 @@ CLASSES = {"NORMS": drq.Norm, "SEARCHES": drq.Search, "SMOOTHINGS": Smoothing, "
     registry.THREATS, Threat
 )
 KINDS = {"PRESETS": Preset, "DATA": Kind, "FITTED": Fitted, "TRAINED": Stored, "ROBUSTBENCH": Stored, "SOURCES": Source}
+KINDS |= {"PACKAGED": Packaged, "PUBLISHED": Published}
 
 
 @pytest.mark.parametrize(("kind", "name"), ENTRIES)
@@ -50,8 +54,8 @@ def test_what_is_registered_is_there(kind, name):
         assert found.__name__ == name
     if kind == "PEERS":
         assert found.name == name
-    if kind == "TRAINED":
-        assert found.card.name == name
+    if kind in ("TRAINED", "PACKAGED"):
+        assert (found.stored if kind == "PACKAGED" else found).card.name == name
 
 
 def test_every_corruption_has_its_constants():
@@ -142,6 +146,7 @@ def load_mine(name: str, width: int = 2) -> nn.Module:
     return nn.Linear(len(name), width).eval()
 
 
+NEW = Stored("preact_resnet18", 10, Card("", "a third new one"))
 MADE_UP = {
     "NORMS": ("sum", Sum),
     "SEARCHES": ("Slow", Slow),
@@ -155,6 +160,8 @@ MADE_UP = {
     "FITTED": ("flat", Fitted("a linear model", load_flat)),
     "TRAINED": ("cifar10-new", Stored("preact_resnet18", 10, Card("cifar10-new", "a new one"))),
     "ROBUSTBENCH": ("cifar10/Linf/New", Stored("preact_resnet18", 10, Card("", "another new one"))),
+    "PACKAGED": ("wrapped", Packaged(NEW, "no_such_package", "new.pth", "0" * 64)),
+    "PUBLISHED": ("new", Published(NEW, "new.pth", downloads.Source("https://example.org/new.pth", "0" * 64))),
     "SOURCES": ("mine:", Source("models of mine", load_mine, "abc", ours=True)),
 }
 
@@ -210,6 +217,8 @@ def test_loaders_find_it():
     assert drq.load_model("flat?bias=").bias is None
     assert drq.load_model("mine:abc").in_features == 3
     refused(drq.load_model, "cifar10-new", words=["cifar10-new must be the file"])
+    refused(drq.load_model, "wrapped", words=["find new.pth, which the package no-such-package has"])
+    refused(drq.load_model, "published:new", words=["published:new must be the file new.pth"])
     refused(drq.load_model, "robustbench:cifar10/Linf/New", words=["robustbench:cifar10/Linf/New must be the file"])
     assert drq.preset("slow") == {"explore": drq.Gradient(2)}
 
@@ -219,7 +228,17 @@ def test_lists_have_it(capsys):
     for command in ("models", "data", "threats"):
         assert main([command]) == 0
     words = capsys.readouterr().out
-    for name in ("flat", "cifar10-new", "robustbench:cifar10/Linf/New", "mine:abc", "points", "Grey", 'Corruption("mist")'):
+    for name in (
+        "flat",
+        "wrapped",
+        "cifar10-new",
+        "published:new",
+        "robustbench:cifar10/Linf/New",
+        "mine:abc",
+        "points",
+        "Grey",
+        'Corruption("mist")',
+    ):
         assert name in words.replace("[", "")
     assert "Everything grey." in words
     assert "a thin haze" in words
@@ -227,7 +246,8 @@ def test_lists_have_it(capsys):
 
 @pytest.mark.usefixtures("made_up")
 def test_the_tab_key_offers_it():
-    assert {"flat", "cifar10-new", "robustbench:cifar10/Linf/New", "mine:"} <= {*completion.model_names()}
+    models = {"flat", "wrapped", "cifar10-new", "published:new", "robustbench:cifar10/Linf/New", "mine:"}
+    assert models <= {*completion.model_names()}
     assert "points" in completion.data_names("")
     assert "cifar10-c/mist" in completion.data_names("cifar10-c/")
     assert "sum" in completion.offered(registry.NORMS)()

@@ -17,10 +17,11 @@ def offered(names: Iterable[str]) -> Callable[[], Sequence[str]]:
 
 
 def model_names() -> Sequence[str]:
-    """Models; those of RobustBench in full, of other sources the part up to the colon."""
-    published = [f"robustbench:{name}" for name in registry.ROBUSTBENCH]
-    sources = [name for name in registry.SOURCES if name != "robustbench:"]
-    return [*registry.FITTED, *registry.TRAINED, *published, *sources]
+    """Models; those of papers in full, of other sources the part up to the colon."""
+    listed = {"published:": registry.PUBLISHED, "robustbench:": registry.ROBUSTBENCH}
+    of_papers = [prefix + name for prefix, names in listed.items() for name in names]
+    sources = [name for name in registry.SOURCES if name not in listed]
+    return [*registry.FITTED, *registry.TRAINED, *registry.PACKAGED, *of_papers, *sources]
 
 
 def data_names(incomplete: str) -> Sequence[str]:

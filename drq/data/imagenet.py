@@ -29,6 +29,12 @@ def wnids() -> tuple[str, ...]:
     return tuple((resources.files("drq.data") / "imagenet_wnids.txt").read_text().split())
 
 
+@cache
+def names() -> tuple[str, ...]:
+    """The same in words: the first of each noun in WordNet 3.0 (Princeton University), told apart where two have the same."""
+    return tuple((resources.files("drq.data") / "imagenet_names.txt").read_text().splitlines())
+
+
 def of_folder(name: str, folder: Path, view: View, shown: int = 1000) -> Data:
     """The pictures in folders by wnid, with the label that each folder has among all 1000."""
     found, labels = class_folders(folder), {wnid: label for label, wnid in enumerate(wnids())}

@@ -29,6 +29,8 @@ class Card:
     norm: str | None = None  # of the adversarial training, where there was one
     radius: float | None = None
     sha256: str | None = None  # of the file of its weights, where there is one
+    source: str | None = None  # where weights that are not ours come from
+    licence: str | None = None  # of these
 
     def __post_init__(self) -> None:
         known = self.norm in (None, "l1", "l2", "linf")

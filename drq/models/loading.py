@@ -18,12 +18,12 @@ from urllib.parse import parse_qsl
 from torch import nn
 
 from drq.errors import InputError, nearest, require
-from drq.models import robustbench, trained, weights
+from drq.models import imagenet, published, robustbench, trained, weights
 from drq.models.classifier import Card, Classifier
 from drq.models.dncnn import Denoised
 from drq.models.known import Fitted, Source
 from drq.models.stored import NONE, Normalisation, Stored
-from drq.registry import FITTED, SOURCES, TRAINED
+from drq.registry import FITTED, PACKAGED, SOURCES, TRAINED
 from drq.system.files import models_folder
 
 logger = logging.getLogger("drq")
@@ -33,9 +33,10 @@ def load(name: str, **options: Any) -> nn.Module:
     """The classifier of that name: in evaluation mode, of inputs in [0, 1], with its normalisation inside.
 
     Args:
-        name: ``digits``, ``gaussians-svm``, ``cifar10-small``, ``cifar10-tiny`` come with the package; ``cifar10-linf`` and its
-            relatives are files in DRQ_MODELS; ``robustbench:``, ``timm:``, ``torchvision:`` and ``hf:`` go before a library's own
-            name, ``file:`` before a file of weights, ``python:`` before ``package.module:factory``, ``denoised:`` before any name
+        name: ``digits``, ``gaussians-svm``, ``cifar10-small``, ``cifar10-tiny`` come with the package, ``imagenet-lite0`` and its
+            relatives with the extra ``imagenet``; ``cifar10-linf`` and its relatives are files in DRQ_MODELS. ``published:`` and
+            ``robustbench:`` go before models of papers, ``timm:``, ``torchvision:`` and ``hf:`` before a library's own name,
+            ``file:`` before a file of weights, ``python:`` before ``package.module:factory``, ``denoised:`` before any name
             of a CIFAR-10 model. Options may follow: ``file:weights.safetensors?arch=preact_resnet18&classes=10``,
             ``digits?seed=1``.
         options: of its loader, such as ``download=True``: nothing is downloaded otherwise.
@@ -64,6 +65,8 @@ def _loader(name: str) -> Callable[..., nn.Module] | None:
     """What loads a model of this name, or those of a source; None where nobody knows it."""
     if name in TRAINED:
         return partial(trained.load, name)
+    if name in PACKAGED:
+        return partial(imagenet.load, name)
     found: Fitted | Source | None = FITTED.get(name) or SOURCES.get(name)
     return found and found.load
 
@@ -179,7 +182,7 @@ READ: Mapping[str, Callable[[str], Any]] = {
     "radius": _number,
     **dict.fromkeys(("download", "pretrained"), _flag),
 }
-NAMED: Mapping[str, Any] = ChainMap(TRAINED, FITTED)  # type: ignore[arg-type]  # to read
+NAMED: Mapping[str, Any] = ChainMap(TRAINED, FITTED, PACKAGED)  # type: ignore[arg-type]  # to read
 FILE = Source(
     "weights of an architecture of ours, from a file", load_file, "weights.safetensors?arch=preact_resnet18&classes=10", ours=True
 )
@@ -201,10 +204,12 @@ def list() -> builtins.list[Entry]:
     ['digits', 'gaussians-svm']
     """
     fitted = importlib.util.find_spec("sklearn") is not None
-    folder, stored, published = models_folder(), trained.STORED.items(), robustbench.PUBLISHED.items()
+    folder, of_papers, of_robustbench = models_folder(), published.PUBLISHED.items(), robustbench.PUBLISHED.items()
     return [
         *(Entry(name, each.summary, fitted) for name, each in FITTED.items()),
-        *(Entry(name, each.card.summary, trained.place(name).is_file()) for name, each in stored),
-        *(Entry(f"robustbench:{name}", each.card.summary, (folder / f"{name}.pt").is_file()) for name, each in published),
+        *(Entry(name, each.card.summary, trained.place(name).is_file()) for name, each in trained.STORED.items()),
+        *(Entry(name, each.stored.card.summary, each.place() is not None) for name, each in imagenet.PACKAGED.items()),
+        *(Entry(f"published:{name}", each.stored.card.summary, each.place().is_file()) for name, each in of_papers),
+        *(Entry(f"robustbench:{name}", each.card.summary, (folder / f"{name}.pt").is_file()) for name, each in of_robustbench),
         *(Entry(name + each.example, each.summary, each.ours) for name, each in SOURCES.items() if each.example),
     ]

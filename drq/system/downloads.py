@@ -27,6 +27,7 @@ ATTEMPTS = 5  # at a connection that drops
 PAUSE = 1.0  # seconds before the second attempt, doubled before each further one
 WAIT = 0.5  # seconds between two looks at a file that another process writes
 CHUNK = 2**18  # bytes
+FOLDERS = "DRQ_DATA (for data) or DRQ_MODELS (for weights)"
 ALGORITHMS = {32: "md5", 64: "sha256"}  # by the number of digits
 
 
@@ -82,7 +83,7 @@ def fetch(source: Source, path: Path, tell: Tell = silent) -> Path:
 
 
 def _failure(source: Source, path: Path, reason: object) -> InputError:
-    by_hand = f"try again later, or put {source.file_name} at {path} by hand, or set DRQ_DATA to a folder that has the data"
+    by_hand = f"try again later, or put {source.file_name} at {path} by hand, or set {FOLDERS} to a folder that has it"
     return InputError(f"{source.url} could not be downloaded ({' '.join(str(reason).split())}): {by_hand}")
 
 
@@ -148,7 +149,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = "make room or give leave to write there, or set DRQ_DATA to another folder"
+        remedy = f"make room or give leave to write there, or set {FOLDERS} to another folder"
         raise InputError(f"{path} must be a place that can be written, got {error.strerror or error}: {remedy}") from error
 
 

@@ -63,7 +63,10 @@ def test_what_is_offered(shell, line, monkeypatch, capfd):
 def test_names_are_those_that_there_are():
     """A model of a source is completed up to the colon, a corruption up to the slash."""
     models = [entry.name for entry in drq.models.list()]
-    ours = [name if ":" not in name or name.startswith("robustbench:") else name.partition(":")[0] + ":" for name in models]
+    ours = [
+        name if ":" not in name or name.startswith(("published:", "robustbench:")) else name.partition(":")[0] + ":"
+        for name in models
+    ]
     assert completion.model_names() == ours
     patterns = [entry.name for entry in drq.data.list()]
     assert completion.data_names("") == [each.partition("KIND")[0].partition("NAME")[0] for each in patterns]
