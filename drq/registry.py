@@ -152,10 +152,13 @@ DATA = Registry(
         "cifar100": "drq.data.cifar:CIFAR100",
         "cifar10-c/": "drq.data.corrupted:CIFAR10_C",
         "cifar100-c/": "drq.data.corrupted:CIFAR100_C",
+        "mnist": "drq.data.mnist:MNIST",
+        "fashion-mnist": "drq.data.mnist:FASHION_MNIST",
         "imagenet": "drq.data.imagenet:IMAGENET",
         "imagenet-c/": "drq.data.corrupted:IMAGENET_C",
         "imagenet-a": "drq.data.imagenet:IMAGENET_A",
         "imagenet-r": "drq.data.imagenet:IMAGENET_R",
+        "nips2017": "drq.data.nips2017:NIPS2017",
         "gaussians": "drq.data.plane:GAUSSIANS",
         "folder:": "drq.data.folders:FOLDER",
     }

@@ -57,6 +57,11 @@ def _input(path: Path, view: View | None) -> Tensor:
     return pixels(read(path)) if view is None else view(read(path))
 
 
+def first_shape(files: Files, view: View | None) -> tuple[int, ...]:
+    """The shape that the first picture becomes, and so should all others."""
+    return tuple(_input(files.folder / files.names[0], view).shape)
+
+
 def class_folders(folder: Path) -> dict[str, list[str]]:
     """The pictures of every class, by name: its folder, and what is in it."""
     classes = sorted(each.name for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
@@ -76,9 +81,8 @@ def _is_picture(path: Path) -> bool:
 def pictures(folder: Path, found: dict[str, list[str]], labels: dict[str, int], view: View | None) -> Pictures:
     """A reader that takes turns: the first picture of every class, then the second, so that a limit keeps the classes even."""
     order = sorted((turn, name) for name, each in found.items() for turn in range(len(each)))
-    names = tuple(f"{name}/{found[name][turn]}" for turn, name in order)
-    shape = tuple(_input(folder / names[0], view).shape)
-    return Pictures(Files(folder, names, quick=True), torch.tensor([labels[name] for _, name in order]), view, shape)
+    files = Files(folder, tuple(f"{name}/{found[name][turn]}" for turn, name in order), quick=True)
+    return Pictures(files, torch.tensor([labels[name] for _, name in order]), view, first_shape(files, view))
 
 
 def load_folder(asked: Asked) -> Data:

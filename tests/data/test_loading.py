@@ -11,6 +11,7 @@ from testbed.layouts import cifar10
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import drq.data
+import drq.data.digits
 from drq.data.dataset import Held
 from drq.errors import InputError
 from drq.images import View
@@ -244,6 +245,13 @@ def test_a_view_that_leaves_images_alone_is_welcome():
         ("cifar100", "cifar-100-python/test", "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"),
         ("cifar10-c/fog/3", "CIFAR-10-C/fog.npy", "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar"),
         ("cifar100-c/fog", "CIFAR-100-C/fog.npy", "where cifar100 is present, it is made on the fly"),
+        ("mnist", "MNIST/raw/t10k-images-idx3-ubyte", "run drq data mnist --download"),
+        (
+            "fashion-mnist",
+            "FashionMNIST/raw/t10k-images-idx3-ubyte",
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        ),
+        ("nips2017", "nips2017/dev_dataset.csv", "https://github.com/cleverhans-lab/cleverhans"),
         ("imagenet", "imagenet/val", "https://image-net.org"),
         ("imagenet-c/fog/3", "imagenet-c/fog/3", "https://zenodo.org/records/2235448"),
         ("imagenet-a", "imagenet-a", "https://people.eecs.berkeley.edu/~hendrycks/imagenet-a.tar"),

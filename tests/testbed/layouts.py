@@ -1,5 +1,6 @@
 """Makers of small files in the layouts in which data sets are published."""
 
+import gzip
 import pickle
 import struct
 from pathlib import Path
@@ -64,3 +65,32 @@ def folder_of(home: Path, colours: dict[str, tuple[int, int, int]], size: tuple[
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", size, colour).save(home / f"{path}.{ending}", format="PNG")
     return home
+
+
+def idx(values: np.ndarray, kind: int = 8) -> bytes:
+    """An idx file: two zeros, the kind of the values, how many dimensions, their sizes, the values."""
+    return struct.pack(f">HBB{values.ndim}I", 0, kind, values.ndim, *values.shape) + values.tobytes()
+
+
+def mnist(home: Path, folder: str = "MNIST/raw", split: str = "test", packed: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The two files of one split of MNIST: its images (N, 28, 28) and its labels, each in turn."""
+    count, begins = {"test": (10_000, "t10k"), "train": (60_000, "train")}[split]
+    x = np.random.default_rng(count).integers(0, 256, (count, 28, 28), dtype=np.uint8)
+    y = (np.arange(count) % 10).astype(np.uint8)
+    (home / folder).mkdir(parents=True, exist_ok=True)
+    for name, values in {"images-idx3": x, "labels-idx1": y}.items():
+        content = idx(values)
+        ending = ".gz" if packed else ""
+        (home / folder / f"{begins}-{name}-ubyte{ending}").write_bytes(gzip.compress(content, 0) if packed else content)
+    return x, y
+
+
+def nips2017(home: Path, labels: dict[str, object], present: tuple[str, ...] | None = None) -> Path:
+    """The folder of the NIPS 2017 pictures with these labels, counted from 1; all of the pictures are there, or some."""
+    folder = home / "nips2017"
+    (folder / "images").mkdir(parents=True)
+    lines = [f"{name},https://example.org/{name}.jpg,{label},1" for name, label in labels.items()]
+    (folder / "dev_dataset.csv").write_text("\n".join(["ImageId,URL,TrueLabel,TargetClass", *lines, ""]))
+    for number, name in enumerate(labels if present is None else present):
+        Image.new("RGB", (299, 299), (10 * number, 20, 200)).save(folder / "images" / f"{name}.png")
+    return folder
