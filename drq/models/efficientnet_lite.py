@@ -121,8 +121,8 @@ class EfficientNetLite(nn.Module):
 def in_eights(channels: float) -> int:
     """The nearest multiple of 8, which must not lose more than a tenth.
 
-    >>> [in_eights(1.1 * channels) for channels in (24, 40, 80, 112)]
-    [24, 48, 88, 120]
+    >>> [in_eights(1.1 * channels) for channels in (24, 40, 80, 112)], in_eights(1.2 * 16)
+    ([24, 48, 88, 120], 24)
     """
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded if rounded >= 0.9 * channels else rounded + 8
