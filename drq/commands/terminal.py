@@ -28,6 +28,7 @@ from drq.system.files import in_one_piece
 SHOWN = 5  # classes of a picture
 FEW = 3  # pictures that are shown in full
 LONGEST = 60  # name of a picture that others are lined up with
+MANY = 20  # values of a fact, beyond which it is told how they begin
 COLUMNS = (
     *("picture", "answer", "standard", "changed", "robustness", "margin", "abstained"),
     *("radius", "norm", "passes", "seconds", "error"),
@@ -94,9 +95,20 @@ def presence(call: str, entries: Sequence[models.Entry] | Sequence[data.Entry]) 
 
 
 def facts(known: Mapping[str, Any]) -> None:
-    """Names and values."""
+    """Names and values; of a long row of values how it begins."""
     width = max(map(len, known))
-    show(*(f"{name:{width}}  {value}" for name, value in known.items() if value not in (None, "")))
+    show(*(f"{name:{width}}  {_in_short(value)}" for name, value in known.items() if value not in (None, "")))
+
+
+def _in_short(value: object) -> object:
+    """As 1000 names of classes would fill the terminal.
+
+    >>> _in_short(tuple("abcdefghijklmnopqrstuvwxyz"))
+    'a, b, c and 23 more'
+    """
+    if not isinstance(value, tuple | list) or len(value) <= MANY:
+        return value
+    return f"{', '.join(map(str, value[:3]))} and {len(value) - 3} more"
 
 
 def answers(pictures: Sequence[str]) -> Callable[[Prediction, float], None]:

@@ -136,8 +136,9 @@ def spatial() -> str:
 
 def accuracy() -> str:
     """Clean accuracy of the models that were at hand."""
-    rows = [[f"`{row['model']}`", f"{row['images']:,}", f"{row['clean']:.2f}"] for row in record("accuracy")["accuracy"]]
-    return text_table(["model", "test images", "clean"], rows)
+    found = record("accuracy")["accuracy"]
+    rows = [[f"`{row['model']}`", f"`{row['data']}`", f"{row['images']:,}", f"{row['clean']:.2f}"] for row in found]
+    return text_table(["model", "data", "images", "clean"], rows)
 
 
 def card() -> str:

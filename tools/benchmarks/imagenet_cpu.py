@@ -1,0 +1,119 @@
+"""What DRQ costs on photographs without a GPU: imagenet-lite0 at 224 pixels with 1000 classes; writes results/imagenet-cpu.json.
+
+    python -m tools.benchmarks.imagenet_cpu        a quarter of an hour on one core; the pictures of NIPS 2017 in DRQ_DATA
+
+Passes and seconds an image, and the most memory that a process held, of every setting in a process of its own. Seconds are those
+that the processor worked, so that whoever else uses the machine does not count; with one thread they are what a clock shows on a
+machine with nothing else to do.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import drq
+from tools.benchmarks.assets import arguments, first_images, write
+
+MODEL, DATA = "imagenet-lite0", "nips2017"
+FAST = drq.preset("fast")
+L2 = {"norm": "l2", "radius": 0.5}
+TEN = {"classes": 10}
+SETTINGS: dict[str, tuple[int, dict[str, Any]]] = {  # how many images, and the arguments of DRQ
+    "fast, l2 0.5, 10 classes": (8, {**FAST, **L2, **TEN}),
+    "fast, calibrated, 10 classes": (8, {**FAST, **TEN}),
+    "paper, l2 0.5, 10 classes": (4, {**L2, **TEN}),
+    "paper, calibrated, 10 classes": (4, TEN),
+    "fast, l2 0.5, 1000 classes, race": (1, {**FAST, **L2, "prune": "race"}),
+    "paper, l2 0.5, 1000 classes, race": (1, {**L2, "prune": "race"}),
+    **{f"fast, l2 0.5, 10 classes, chunk {rows}": (8, {**FAST, **L2, **TEN, "chunk": rows}) for rows in (1, 4, 16, 64)},
+    "fast, l2 0.5, 10 classes, bfloat16": (8, {**FAST, **L2, **TEN, "precision": "bfloat16"}),
+    "paper, l2 0.5, 10 classes, bfloat16": (4, {**L2, **TEN, "precision": "bfloat16"}),
+}
+
+
+def peak() -> float:
+    """The most memory that this process held so far, in MB."""
+    unit = 1 if platform.system() == "Darwin" else 1024  # bytes, or KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def measured(name: str) -> dict[str, Any]:
+    """One setting, in this process."""
+    torch.set_num_threads(1)
+    images, arguments = SETTINGS[name]
+    model = drq.load_model(MODEL)
+    x, y = first_images(images, "cpu", DATA, model.card.view)
+    robust, before = drq.DRQ(model, **arguments), peak()
+    began, clock = time.process_time(), time.perf_counter()
+    decision = robust.decide(x)
+    seconds, elapsed = time.process_time() - began, time.perf_counter() - clock
+    return {
+        "setting": name,
+        "images": images,
+        "passes": float(decision.passes.double().mean()),
+        "seconds": seconds / images,
+        "elapsed": elapsed / images,
+        "peak_mb": peak(),
+        "before_mb": before,
+        "right": int((decision.label == y).sum()),
+        "right_base": int((decision.base_label == y).sum()),
+        "labels": decision.label.tolist(),
+    }
+
+
+def alone(repeats: int = 5) -> dict[str, float]:
+    """Seconds an image of the model itself, by the size of the batch; the quickest counts."""
+    torch.set_num_threads(1)
+    model, found = drq.load_model(MODEL), {}
+    for batch in (1, 8):
+        x = torch.rand(batch, 3, 224, 224)
+        for kind in ("forward", "forward and backward"):
+            times = []
+            for _ in range(repeats):
+                began = time.process_time()
+                if kind == "forward":
+                    with torch.no_grad():
+                        model(x)
+                else:
+                    x.requires_grad_()
+                    torch.autograd.grad(model(x).sum(), x)
+                times.append(time.process_time() - began)
+            found[f"{kind}, batch {batch}"] = min(times) / batch
+    return found
+
+
+def in_its_own_process(name: str) -> dict[str, Any]:
+    """What :func:`measured` finds where nothing else was held before."""
+    code = f"import json; from tools.benchmarks.imagenet_cpu import measured; print(json.dumps(measured({name!r})))"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+def processor() -> str:
+    """Its name."""
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text().splitlines() if known.exists() else []
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
+
+
+def main() -> None:
+    given = arguments(__doc__).parse_args()
+    rows = []
+    for name in SETTINGS:
+        rows.append(in_its_own_process(name))
+        print(rows[-1], flush=True)
+    write(given.out, "imagenet-cpu", {"processor": processor(), "model": MODEL, "data": DATA, "alone": alone(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
