@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -254,19 +253,37 @@ class TestDownloads:
         assert served.asked == []
 
 
+CIFAR_ONES = [name for name, each in KNOWN.items() if len(each.channels[0]) == 3]
+DATA = os.environ.get("DRQ_DATA", "")  # before tests on other data change it
+
+
+def accuracy(name: str, data: str) -> float:
+    """In percent, on all test images."""
+    model, images = drq.load_model(f"published:{name}"), drq.load_data(data)
+    right = 0
+    with torch.no_grad():
+        for start in range(0, len(images), 200):
+            x, y = images.batch(range(start, start + 200))
+            right += int((model(x).argmax(1) == y).sum())
+    return 100 * right / len(images)
+
+
 @pytest.mark.slow
 @needs_assets
-@pytest.mark.parametrize("name", [name for name, each in KNOWN.items() if len(each.channels[0]) == 3])
+@pytest.mark.parametrize("name", CIFAR_ONES)
 def test_it_is_as_accurate_as_published_on_cifar10(name, assets):
     assert assets.is_dir()
-    data, model = drq.load_data("cifar10"), drq.load_model(f"published:{name}")
-    right = partial(count_right, model, data)
-    assert sum(right(range(start, start + 200)) for start in range(0, 10_000, 200)) / 100 == pytest.approx(
-        KNOWN[name].clean, abs=0.1
-    )
+    assert accuracy(name, "cifar10") == pytest.approx(KNOWN[name].clean, abs=0.1)
 
 
-def count_right(model, data, index: range) -> int:
-    x, y = data.batch(index)
-    with torch.no_grad():
-        return int((model(x).argmax(1) == y).sum())
+@pytest.mark.slow
+@needs_assets
+@pytest.mark.parametrize("name", [name for name in KNOWN if name not in CIFAR_ONES])
+def test_it_is_as_accurate_as_published_on_mnist(name, shared, monkeypatch):
+    assert shared.is_dir()
+    monkeypatch.setenv("DRQ_DATA", DATA)
+    try:
+        found = accuracy(name, "mnist")
+    except drq.errors.MissingError as error:
+        pytest.skip(str(error))
+    assert found == pytest.approx(KNOWN[name].clean, abs=0.1)
