@@ -15,6 +15,7 @@ import inspect
 import logging
 from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -36,6 +37,7 @@ from drq.planes.slices import sliced
 from drq.search.gradient import Gradient
 from drq.search.loop import Search, check_steps
 from drq.search.minimum_norm import MinimumNorm
+from drq.system.progress import Listener, ProgressOption
 
 logger = logging.getLogger("drq")
 
@@ -73,6 +75,8 @@ class DRQ(Wrapper):
         keep_points: whether decisions carry the explored and quantified points.
         front: what is made of x before all else, such as :class:`drq.Restoration`; balls are around what it returns, and bounds
             are those of that. Attackers differentiate through it.
+        progress: whether calls that take some seconds show how far they are and the time left, on standard error; or a function
+            that is told passes of the model, ``progress(done, total)``. The total falls as classes are pruned.
 
     >>> model = torch.nn.Linear(2, 3).eval()
     >>> robust = DRQ(model, norm="linf", radius=0.1)
@@ -99,6 +103,7 @@ class DRQ(Wrapper):
         chunk: int | None = None,
         keep_points: bool = False,
         front: Callable[[Tensor], Tensor] | None = None,
+        progress: ProgressOption = False,
     ) -> None:
         super().__init__(model)
         require(callable(model), "model", "be callable", type(model).__name__, "pass a torch.nn.Module")
@@ -126,6 +131,7 @@ class DRQ(Wrapper):
         self.frozen = None if frozen is None else torch.as_tensor(frozen)
         self.prune, self.precision, self.chunk, self.keep_points = prune, precision, chunk, keep_points
         self.compile_model = compile  # nn.Module has a method compile
+        self._listener = Listener(progress)
         self._cost_was_logged = False
         self._facts: dict[object, Facts] = {}
         self._engine = Engine()
@@ -135,6 +141,11 @@ class DRQ(Wrapper):
         names = ["norm", "radius", "alpha", "explore", "quantify", "classes", "explore_base", "prune", "precision"]
         names += ["front"] if self.front is not None else []
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+    @property
+    def progress(self) -> ProgressOption:
+        """Whether calls show how far they are, or who is told."""
+        return self._listener.progress
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -182,9 +193,15 @@ class DRQ(Wrapper):
         """Balls in the space in which it searches."""
         return Ball(center, radius, self.norm, self.bounds, self.frozen)
 
-    def decide(self, x: Tensor) -> Decision:
-        """Calibrate, explore, quantify and decide for every sample of ``x`` (N, ...)."""
-        with torch.inference_mode(False), torch.no_grad(), closing(self._blocks(x, self.keep_points)) as blocks:
+    def decide(self, x: Tensor, progress: ProgressOption | None = None) -> Decision:
+        """Calibrate, explore, quantify and decide for every sample of ``x`` (N, ...).
+
+        Args:
+            x: a batch.
+            progress: for this call; None for what DRQ was made with.
+        """
+        listener = self._listener if progress is None else Listener(progress)
+        with torch.inference_mode(False), torch.no_grad(), closing(self._blocks(x, self.keep_points, listener)) as blocks:
             parts = [conclude(block, self.keep_points) for _, block in blocks]
         return parts[0].joined(parts[1:])
 
@@ -213,7 +230,7 @@ class DRQ(Wrapper):
             pixels: points along each side of the grid; those that leave the input box are left out.
             everywhere: whether to calibrate at every point instead.
         """
-        return through(self.variant(front=None), self.after_front(x), u, v, extent, pixels, everywhere)
+        return through(self.variant(front=None, progress=False), self.after_front(x), u, v, extent, pixels, everywhere)
 
     def slice(self, decision: Decision, pixels: int = 60) -> Plane:
         """The plane through a sample and the explored points of its winner and its runner-up, for :func:`drq.report.plots.card`.
@@ -226,7 +243,7 @@ class DRQ(Wrapper):
             decision: of one sample, with its points.
             pixels: points along each side of the grid. Each is decided on, with the radius of the sample.
         """
-        return sliced(self.variant(front=None), decision, pixels)
+        return sliced(self.variant(front=None, progress=False), decision, pixels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Log-robustness (N, C) of every class; its argmax is the label.
@@ -242,7 +259,8 @@ class DRQ(Wrapper):
         differentiated = torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad
         unrolled = differentiated and (self.explore.unroll or self.quantify.unroll)
         apart = differentiated and not unrolled  # searches that need no graph
-        blocks, done, parts = self._blocks(x.detach() if apart else x, differentiated), 0, list[tuple[Tensor, Tensor]]()
+        blocks = self._blocks(x.detach() if apart else x, differentiated, self._listener)
+        done, parts = 0, list[tuple[Tensor, Tensor]]()
         with torch.inference_mode(False), torch.set_grad_enabled(unrolled), closing(blocks):
             for execution, block in blocks:
                 rows = slice(done, done := done + len(block.x))
@@ -252,7 +270,7 @@ class DRQ(Wrapper):
         scores, passes = zip(*parts, strict=True)
         return torch.cat(scores), torch.cat(passes)
 
-    def _blocks(self, x: Tensor, points: bool) -> Generator[tuple[Execution, Block]]:
+    def _blocks(self, x: Tensor, points: bool, listener: Listener) -> Generator[tuple[Execution, Block]]:
         """Check the batch, then search it block by block; ``points`` tells whether what was found is wanted itself."""
         dtype = PRECISIONS[self.precision]
         if self.front is not None:
@@ -266,6 +284,9 @@ class DRQ(Wrapper):
         compiled = self.compile_model and not x.requires_grad
         if compiled:
             execution = self._engine.prepare(execution, self.chunk, x.is_cuda)
+        if listener.progress is not False:
+            meter = listener.meter("deciding", len(x) * self.most_passes(execution.classes))
+            execution = replace(execution, meter=meter)
         carried_out = partial(self._engine.drive, execution) if compiled else partial(one_by_one, execution.solve)
         self._log_cost(len(x), execution.classes)
 
@@ -273,6 +294,8 @@ class DRQ(Wrapper):
         with closing(Regions(execution, radius, *settings).blocks(x, carried_out)) as blocks:
             for block in blocks:
                 yield execution, block
+        if execution.meter is not None:
+            execution.meter.end()
 
     def _log_cost(self, samples: int, classes: int) -> None:
         passes = samples * self.most_passes(classes)

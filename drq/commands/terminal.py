@@ -38,15 +38,29 @@ COLUMNS = (
 @contextmanager
 def progress(quiet: bool) -> Iterator[Track]:
     """A bar with the time left on standard error; nothing where that is not a terminal."""
-    columns = (TextColumn("{task.description:9}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    hidden = quiet or not sys.stderr.isatty()
-    above = sys.stdout.isatty()  # what is shown meanwhile goes above the bar
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=above, disable=hidden) as bar:
+    with _bar(quiet) as bar:
 
         def track(items: Sequence[Any], description: str) -> Iterable[Any]:
             return bar.track(items, description=description)
 
         yield track
+
+
+@contextmanager
+def answering(pictures: int, quiet: bool) -> Iterator[Callable[[float], None] | None]:
+    """The same for so many pictures: what it yields is told how many are answered, in parts; None where nothing is shown."""
+    with _bar(quiet) as bar:
+        task = bar.add_task("pictures", total=pictures)
+        yield None if bar.disable else lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Progress]:
+    columns = (TextColumn("{task.description:9}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    hidden = quiet or not sys.stderr.isatty()
+    above = sys.stdout.isatty()  # what is shown meanwhile goes above the bar
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=above, disable=hidden) as bar:
+        yield bar
 
 
 def plain_table(*columns: str) -> Table:

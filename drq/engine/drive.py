@@ -107,7 +107,10 @@ class Engine:
                 return
             fullest = max(self.groups.values(), key=lambda group: group.load)
             assert fullest.load, "a problem was lost"
-            for job in fullest.step():
+            solved = fullest.step()
+            if execution.meter is not None:
+                execution.meter.count(fullest.observed)
+            for job in solved:
                 if job.problems.observations.stop == job.requested.stop:
                     resume(job.owner, job.result)
                 else:

@@ -137,6 +137,7 @@ class SlotGroup:
         self.jobs: dict[int, Job] = {}
         self.slots = np.zeros((size, 4), dtype=np.int64)  # job (0 for none), row in it, observations left, may leave
         self.live = 0  # the first so many slots are taken
+        self.observed = 0  # so many problems were observed in the last step, in one pass of the model each
         self.in_transit: _FlagsInTransit | None = None
 
     @property
@@ -157,6 +158,7 @@ class SlotGroup:
     def _step(self) -> list[Job]:
         self._fill()
         self._observe(self._batch())
+        self.observed = self.live
         taken = self.slots[: self.live]
         taken[:, LEFT] -= 1
         leaving = (taken[:, LEFT] == 0) | self._early()

@@ -19,6 +19,7 @@ from drq.errors import InputError, require
 from drq.norms import Ball, Bounds, Linf, Norm, Space, check_features
 from drq.objectives import Model
 from drq.search.loop import Problems, Progress, solve
+from drq.system.progress import Meter
 
 # How far searching in a lower precision moves log-odds, in rounding errors of the largest logit; measured, see docs/speed.md.
 MOVED = {torch.float16: 20, torch.bfloat16: 8}
@@ -56,6 +57,7 @@ class Execution:
     together: int = 1  # chunks of rows that a block of samples may have: their points are small beside what a pass stores
     spare: int = 0  # so many rows take no longer than one
     at_once: int | None = None  # rows that go through the model together, of those that are searched at once; None for all
+    meter: Meter | None = None  # counts the passes of a call, where somebody wants to know how far it is
 
     @property
     def small(self) -> bool:
@@ -65,7 +67,7 @@ class Execution:
     @property
     def solve(self) -> Callable[[Problems], Progress]:
         """:func:`drq.search.loop.solve` with as many rows at once as fit."""
-        return partial(solve, chunk=self.chunk, at_once=self.at_once)
+        return partial(solve, chunk=self.chunk, at_once=self.at_once, count=None if self.meter is None else self.meter.count)
 
     def logits(self, x: Tensor) -> Tensor:
         """The logits (N, C) of the whole batch."""

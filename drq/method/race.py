@@ -5,7 +5,7 @@ Not provable, unlike exact pruning: a class may be slow at first. docs/speed.md 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ def heats(steps: int) -> list[range]:
 
 
 def race(
-    problems: Problems, sample: Tensor, label: Tensor, start: Tensor
+    problems: Problems, sample: Tensor, label: Tensor, start: Tensor, spare: Callable[[int], None]
 ) -> Generator[Problems, Progress, tuple[SearchResult, Tensor]]:
     """Explore the classes of every sample, and drop those that fall behind.
 
@@ -39,6 +39,7 @@ def race(
         sample: (R,) the sample of each problem.
         label: (R,) the class of each problem.
         start: (N, C) log-odds at the samples themselves.
+        spare: is told the passes of the model that classes which are dropped will not take.
 
     Returns:
         best: the result of each search at its end, or when it was dropped.
@@ -52,6 +53,7 @@ def race(
         odds = torch.full_like(start, -torch.inf).index_put((sample, label), -progress.best.lowest)
         stay = _in_the_race(odds, (odds - start) / (observations.stop - 1))[sample, label]
         dropped.append((rows[~stay], progress[~stay]))
+        spare(len(dropped[-1][0]) * problems.method.passes_of(range(observations.stop, last.stop)))
         rows, sample, label, problems = rows[stay], sample[stay], label[stay], problems.continued_from(progress)[stay]
     progress = yield problems.limited_to(last)
     best = in_order(*zip(*dropped, (rows, progress), strict=True)).best

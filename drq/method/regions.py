@@ -70,6 +70,8 @@ class Regions:
         with torch.no_grad():
             logits = self.execution.logits(x)
         near, classes = self.execution.near(logits), self._classes(logits)
+        if self.execution.meter is not None:
+            self.execution.meter.count(len(x))
         spent = _Spent(torch.ones_like(classes[:, 0]), torch.zeros_like(classes[:, 0]))
         if radius is None:
             assert isinstance(self.radius, Calibrated)
@@ -78,6 +80,7 @@ class Regions:
             spent.add(torch.arange(len(x), device=x.device), calibration)
 
         sample, rank = (radius < torch.inf)[:, None].expand(classes.shape).nonzero(as_tuple=True)
+        self._spare((classes.numel() - len(sample)) * (self.explore.passes + self.quantify.passes))
         samples = _Samples(x, logits, radius, near, spent)
         searched, label = self.execution.searched, classes[sample, rank]
         candidates, dropped = yield from self._explored(samples, searched, sample, label, self.prune)
@@ -95,6 +98,8 @@ class Regions:
         if not tied.any():
             return block
         pairs, spent = candidates[tied], _Spent(block.passes, block.stalled)
+        if self.execution.meter is not None:
+            self.execution.meter.expect(len(pairs.label) * (self.explore.passes + self.quantify.passes))
         x = block.x.contiguous(memory_format=self.execution.exact_layout)
         samples = _Samples(x, block.logits, block.radius, self.execution.near(block.logits), spent)
         again, _ = yield from self._explored(samples, self.execution.exact, pairs.sample, pairs.label, "none")
@@ -125,7 +130,7 @@ class Regions:
         ball = self.execution.space.ball(samples.x[sample], torch.where(at_x, 0, samples.radius[sample]))
         problems = Problems.new(self.explore, toward(model, label), ball)  # Eq. 2 and 4
         if prune == "race":
-            best, finished = yield from race(problems, sample, label, log_odds(samples.logits))
+            best, finished = yield from race(problems, sample, label, log_odds(samples.logits), self._spare)
         else:
             best = (yield problems).best
             finished = torch.ones_like(label, dtype=torch.bool)
@@ -133,6 +138,7 @@ class Regions:
         odds = torch.where(best.admitted, -best.value.detach(), log_odds(samples.logits)[sample, label])
         reached = Candidates(sample, label, best.point, odds)[(best.admitted | is_base) & finished]
         samples.spent.add(sample, best)
+        self._spare((len(sample) - len(reached.label)) * self.quantify.passes)
         return reached, torch.zeros_like(samples.logits, dtype=torch.bool).index_put((sample, label), ~finished)
 
     def _quantified(self, samples: _Samples, model: Model, candidates: Candidates) -> Procedure[tuple[SearchResult, Tensor]]:
@@ -170,6 +176,8 @@ class Regions:
         for searched, _ in parts:
             never = never.index_fill(0, searched, False)
         parts.append((never.nonzero()[:, 0], SearchResult.empty(candidates.point[never])))
+        if at_once is None:
+            self._spare(len(parts[-1][0]) * self.quantify.passes)
         return in_order(*zip(*parts, strict=True)), finished
 
     def _least(
@@ -186,8 +194,15 @@ class Regions:
         problems = Problems.new(self.quantify, away_from(model, candidates.label), ball, stop_below=stop_below)  # Eq. 3 and 5
         least = (yield problems).best
         samples.spent.add(candidates.sample, least)
+        if stop_below is not None:
+            self._spare(len(candidates.label) * self.quantify.passes - least.passes.sum())
         # The start was scored before, perhaps in another batch: rounding must not lift robustness above that.
         return replace(least, value=torch.minimum(least.value, candidates.log_odds))
+
+    def _spare(self, passes: int | Tensor) -> None:
+        """So many evaluations of the model were expected, and turned out not to be needed."""
+        if self.execution.meter is not None:
+            self.execution.meter.spare(int(passes))
 
 
 def _rounds(classes: int) -> list[tuple[int, int]]:

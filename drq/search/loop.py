@@ -83,7 +83,12 @@ class Search(ABC):
     @property
     def passes(self) -> int:
         """Evaluations of the model that a whole search takes for a row that does not leave early."""
-        return self.steps * (1 if self.smooth is None else 1 + self.smooth.passes) + 1
+        return self.passes_of(range(self.steps + 1))
+
+    def passes_of(self, observations: range) -> int:
+        """The same for some of its observations; the one after the last step takes no gradient."""
+        gradients = len(range(observations.start, min(observations.stop, self.steps)))
+        return len(observations) + gradients * (0 if self.smooth is None else self.smooth.passes)
 
     def shortened(self, steps: int) -> Self:
         """The same method with at most so many steps, where it knows how: cheaper, and close enough for an attacker."""
@@ -177,20 +182,22 @@ def search(
     return solve(problems).best
 
 
-def solve(problems: Problems, chunk: int | None = None, at_once: int | None = None) -> Progress:
+def solve(
+    problems: Problems, chunk: int | None = None, at_once: int | None = None, count: Callable[[int], None] | None = None
+) -> Progress:
     """Make the remaining observations: at most ``chunk`` rows together, of which ``at_once`` go through the model; None for all.
 
-    Only unrolled searches keep their graphs.
+    Only unrolled searches keep their graphs. ``count`` is told the passes of the model, observation by observation.
     """
     if at_once is not None:
         problems = replace(problems, objective=replace(problems.objective, at_once=at_once))
     if chunk is None or len(problems) <= chunk:
-        return _solved(problems)
-    parts = [_solved(problems[first : first + chunk]) for first in range(0, len(problems), chunk)]
+        return _solved(problems, count)
+    parts = [_solved(problems[first : first + chunk], count) for first in range(0, len(problems), chunk)]
     return parts[0].joined(parts[1:])
 
 
-def _solved(problems: Problems) -> Progress:
+def _solved(problems: Problems, count_passes: Callable[[int], None] | None) -> Progress:
     """The readable loop over steps; :mod:`drq.engine.slots` takes the same steps with rows that come and go.
 
     The best point is differentiable in the centre of the ball: by the envelope rule (the offset is held constant), or through
@@ -205,6 +212,8 @@ def _solved(problems: Problems) -> Progress:
             if not len(rows):
                 break
             problems = problems.continued_from(step(method, problems.objective, problems.ball, problems.progress, count))
+            if count_passes is not None:
+                count_passes(len(rows) * method.passes_of(range(count, count + 1)))
             if problems.stop_below is not None and (stops := problems.progress.best.value < problems.stop_below).any():
                 stopped.append((rows[stops], problems.progress[stops]))
                 rows, problems = rows[~stops], problems[~stops]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from drq.models.classifier import Card
 from drq.models.loading import load
 from drq.presets import named
 from drq.system.files import in_one_piece
+from drq.system.progress import ProgressOption
 
 BATCH = 32  # pictures decided at once on a GPU, which one alone leaves idle; on a CPU it gains little and delays what is shown
 
@@ -124,13 +126,24 @@ class Predictor:
         (answer,) = self._decide([str(path)], [self._input(str(path))])
         return answer
 
-    def stream(self, paths: Iterable[str], batch: int | None = None) -> Iterator[Prediction | Refusal]:
-        """The answers about pictures, in order. Those of a batch are decided at once, which changes only the time it takes."""
-        waiting, size = iter(paths), batch or (1 if torch.device(self.device).type == "cpu" else BATCH)
-        while some := [*islice(waiting, size)]:
-            yield from self._answers(some)
+    def stream(
+        self, paths: Iterable[str], batch: int | None = None, tell: Callable[[float], None] | None = None
+    ) -> Iterator[Prediction | Refusal]:
+        """The answers about pictures, in order. Those of a batch are decided at once, which changes only the time it takes.
 
-    def _answers(self, paths: Sequence[str]) -> Iterator[Prediction | Refusal]:
+        Args:
+            paths: of the pictures.
+            batch: how many are decided at once; None for what suits the device.
+            tell: is told how many are answered, again and again; those at work count in part.
+        """
+        waiting, size, done = iter(paths), batch or (1 if torch.device(self.device).type == "cpu" else BATCH), 0
+        while some := [*islice(waiting, size)]:
+            yield from self._answers(some, False if tell is None else partial(_told, tell, done, len(some)))
+            done += len(some)
+            if tell is not None:
+                tell(done)
+
+    def _answers(self, paths: Sequence[str], progress: ProgressOption) -> Iterator[Prediction | Refusal]:
         """About a batch: a picture that cannot be read stops no other."""
         inputs, refusals = {}, {}
         for place, path in enumerate(paths):  # a path may be given twice
@@ -138,16 +151,18 @@ class Predictor:
                 inputs[place] = self._input(path)
             except InputError as error:
                 refusals[place] = Refusal(path, str(error))
-        decided = self._decided([paths[place] for place in inputs], [*inputs.values()])
+        decided = self._decided([paths[place] for place in inputs], [*inputs.values()], progress)
         answers = refusals | dict(zip(inputs, decided, strict=True))
         return (answers[place] for place in range(len(paths)))
 
-    def _decided(self, paths: Sequence[str], inputs: Sequence[Tensor]) -> list[Prediction | Refusal]:
+    def _decided(
+        self, paths: Sequence[str], inputs: Sequence[Tensor], progress: ProgressOption = False
+    ) -> list[Prediction | Refusal]:
         """About inputs. Where one of them is refused, each is looked at alone."""
         if not inputs:
             return []
         try:
-            return [*self._decide(paths, inputs)]
+            return [*self._decide(paths, inputs, progress)]
         except InputError as error:
             if len(paths) == 1:
                 return [Refusal(paths[0], str(error))]
@@ -163,10 +178,10 @@ class Predictor:
             raise InputError(f"a folder must have pictures in it, got none in {path!r}: {remedy}")
         return self.card.view(images.read(path)).to(self.device)
 
-    def _decide(self, paths: Sequence[str], inputs: Sequence[Tensor]) -> list[Prediction]:
+    def _decide(self, paths: Sequence[str], inputs: Sequence[Tensor], progress: ProgressOption = False) -> list[Prediction]:
         x = torch.stack([*inputs])
         began = time.monotonic()
-        decision = self.robust.decide(x)
+        decision = self.robust.decide(x, progress)
         seconds = (time.monotonic() - began) / len(paths)
         with torch.no_grad():
             confidence = self.model(x).softmax(1)
@@ -208,6 +223,11 @@ class Predictor:
         figure = plots.card(found.decision, plane, names=self.card.classes)
         with in_one_piece(path) as file:
             figure.savefig(file, format=path.suffix[1:].lower(), dpi=200)
+
+
+def _told(tell: Callable[[float], None], before: int, size: int, done: int, total: int) -> None:
+    """Passes of the model as pictures: some were answered before, and this share of a batch is now."""
+    tell(before + size * done / total)
 
 
 def card_files(path: str | None, count: int) -> list[Path]:

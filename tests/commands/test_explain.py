@@ -75,7 +75,7 @@ def test_the_command_numbers_cards_of_several_pictures(command, photos, tmp_path
 def test_the_command_without_a_card_keeps_no_points(command, photos, monkeypatch):
     kept = []
     decide = drq.DRQ.decide
-    monkeypatch.setattr(drq.DRQ, "decide", lambda self, x: kept.append(self.keep_points) or decide(self, x))
+    monkeypatch.setattr(drq.DRQ, "decide", lambda self, x, *_: kept.append(self.keep_points) or decide(self, x))
     command(photos[0])
     assert kept == [False]
 

@@ -51,6 +51,26 @@ def test_where_standard_output_is_a_file_answers_go_there(screen, monkeypatch):
     assert "answer" not in screen.getvalue()
 
 
+def shown(monkeypatch, errors, quiet=False):
+    """What a bar is told of three pictures, where there is one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", errors)
+        with terminal.answering(3, quiet) as tell:
+            if tell is not None:
+                tell(0.0)
+                tell(1.5)
+            return tell is not None
+
+
+def test_pictures_count_in_part(screen, monkeypatch):
+    assert shown(monkeypatch, screen)
+    assert "pictures" in screen.getvalue()
+    assert "50%" in screen.getvalue()
+    for errors, quiet in ((Screen(), True), (io.StringIO(), False)):
+        assert not shown(monkeypatch, errors, quiet)
+        assert errors.getvalue() == ""
+
+
 def test_no_bar_is_shown_in_a_file_or_where_it_is_not_wanted(screen, monkeypatch):
     for errors, quiet in ((screen, True), (io.StringIO(), False)):
         file = io.StringIO()

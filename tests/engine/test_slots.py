@@ -139,9 +139,8 @@ def asking(problems: Problems, split: int | None = None):
 
 def drive(procedures, chunk: int, spare: int = 0) -> list[Progress]:
     with torch.no_grad():  # as decisions do
-        return list(
-            Engine().drive(SimpleNamespace(chunk=chunk, spare=spare, solve=solve, space=Space(None, None, None)), procedures)
-        )
+        setting = SimpleNamespace(chunk=chunk, spare=spare, solve=solve, space=Space(None, None, None), meter=None)
+        return list(Engine().drive(setting, procedures))
 
 
 def same(first: Progress, second: Progress) -> None:

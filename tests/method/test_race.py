@@ -83,7 +83,8 @@ def exploration(seed: int, classes: int, samples: int = 6) -> tuple[Problems, Te
 def test_heats_are_run_by_those_still_in_the_race():
     """Passes are the looks of the heats that a class ran; fewer classes in each; found values those of whole searches."""
     problems, sample, label, start = exploration(1, 9)
-    whole, running, observations = solve(problems).best, race(problems, sample, label, start), []
+    observations, spared = [], []
+    whole, running = solve(problems).best, race(problems, sample, label, start, spared.append)
     heat = next(running)
     try:
         while True:
@@ -100,6 +101,7 @@ def test_heats_are_run_by_those_still_in_the_race():
     assert set(found.passes.tolist()) <= set(ran)
     assert (found.passes <= whole.passes).all()
     assert found.passes.sum() == sum((heat.stop - heat.start) * size for heat, size in observations)
+    assert found.passes.sum() + sum(spared) == whole.passes.sum()
     assert torch.equal(found.passes == 13, finished)
     for name in ("value", "point", "lowest", "stalled"):
         torch.testing.assert_close(getattr(found, name)[finished], getattr(whole, name)[finished], rtol=0, atol=1e-9)
@@ -132,7 +134,7 @@ def test_gains_are_counted_by_the_step():
     """The two looks of the first heat are one step, in which everybody gains 1 here: who is BEHIND by less stays."""
     problems, sample, label, _ = exploration(1, 5, samples=1)
     odds = torch.tensor([10.0, 9.9, 10.1 - BEHIND, 9.9 - BEHIND, 9.9 - BEHIND], dtype=torch.float64)
-    running = race(problems, sample, label, odds[None] - 1)
+    running = race(problems, sample, label, odds[None] - 1, lambda _: None)
     progress = solve(next(running))
     heat = running.send(replace(progress, best=replace(progress.best, lowest=-odds)))
     assert heat.objective.given[0].tolist() == [0, 1, 2]

@@ -185,7 +185,7 @@ def test_a_gpu_is_given_several_pictures_at_once(picture, monkeypatch):
     paths = [picture(level, f"{level}.png") for level in range(40)]
     sizes = []
     predictor = Predictor(MODEL)
-    monkeypatch.setattr(predictor, "_decide", lambda paths, _: sizes.append(len(paths)) or [None] * len(paths))
+    monkeypatch.setattr(predictor, "_decide", lambda paths, *_: sizes.append(len(paths)) or [None] * len(paths))
     monkeypatch.setattr(predictor, "_input", lambda _: torch.zeros(3, 8, 8))
     assert len([*predictor.stream(paths)]) == 40
     assert sizes == [1] * 40
@@ -193,6 +193,22 @@ def test_a_gpu_is_given_several_pictures_at_once(picture, monkeypatch):
     predictor.device = "cuda"
     assert len([*predictor.stream(paths)]) == 40
     assert sizes == [32, 8]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_progress_counts_pictures_in_part(batch, picture, tmp_path):
+    paths = [picture(level, f"{level}.png") for level in (20, 100, 250, 160)]
+    paths[2:2] = [str(tmp_path / "missing.png")]
+    told, answered = [], []
+    for answer in Predictor(MODEL).stream(paths, batch, tell=told.append):
+        answered.append((len(told), answer))
+    assert told == sorted(told)
+    assert told[-1] == len(paths)
+    whole = [each for each in told if each == int(each)]
+    assert set(whole) >= {each for each in range(1, 6) if each % batch == 0 or each == 5}
+    assert len(told) > 40
+    assert [answer.picture for _, answer in answered] == paths
+    assert answered[0][0] < len(told) / 2  # each is shown when it is found
 
 
 def test_a_picture_that_the_model_is_lost_on_stops_no_other(picture):
