@@ -1,9 +1,20 @@
 # Every target does all of its own set-up in .venv; the second time there is nothing left to do.
 PYTHON ?= python3
 BIN := .venv/bin
+DEMO := .venv/.demo
 READY := .venv/.ready
 # Small models gain nothing from threads, and two test processes fill two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -o faulthandler_timeout=600
+
+# requirements.lock has the version and the hashes of every package but torch. Which of torch's files pip takes, for a CPU or with
+# CUDA, and so its hash and what it needs, is a matter of the machine; its version is set here. Older pips know no --no-require-hashes,
+# by which everything that has a hash in the lock is checked and torch may have none.
+PIP := -m pip --quiet --disable-pip-version-check install
+NEW_PIP := --upgrade 'pip>=26.2'
+LOCKED := --no-require-hashes -c requirements.lock
+TORCH := torch==2.13.0
+# torchvision needs the torch that it was built with, and timm needs torchvision: they have an environment of their own.
+ZOO := torch==2.15.0 torchvision==0.29.2 timm==1.0.30
 
 .PHONY: help setup demo test test-slow check-records lint format theory map pages benchmarks screenshots docs test-zoo
 
@@ -24,13 +35,25 @@ help:
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
-	@echo "installing into .venv (a minute or two)"
+$(DEMO): pyproject.toml requirements.lock
+	@echo "installing what the demo needs into .venv (a minute or two)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python $(PIP) $(NEW_PIP)
+	$(BIN)/python $(PIP) $(LOCKED) $(TORCH) -e '.[demo]'
 	@touch $@
 
-demo: $(READY)
+$(READY): $(DEMO)
+	@echo "installing the rest of requirements.lock into .venv (a minute or two)"
+	$(BIN)/python $(PIP) --no-deps --require-hashes -r requirements.lock
+	@touch $@
+
+lock: $(DEMO)
+	$(BIN)/python $(PIP) --group lock
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet pyproject.toml \
+		--extra app --extra attacks --extra imagenet --extra ray --extra text --group test --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-emit-package torch --output-file requirements.lock
+
+demo: $(DEMO)
 	$(BIN)/drq demo
 
 test: lint
@@ -42,11 +65,11 @@ test-slow: $(READY)
 check-records: $(READY)
 	$(PYTEST) tests/records
 
-# torchvision needs the torch that it was built with, so these libraries have an environment of their own.
-.venv-zoo/.ready: pyproject.toml constraints-zoo.txt
+.venv-zoo/.ready: pyproject.toml requirements.lock
 	@echo "installing into .venv-zoo (some minutes)"
 	$(PYTHON) -m venv .venv-zoo
-	.venv-zoo/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-zoo.txt -e '.[zoo]' pytest
+	.venv-zoo/bin/python $(PIP) $(NEW_PIP)
+	.venv-zoo/bin/python $(PIP) $(LOCKED) $(ZOO) -e '.[zoo]' pytest
 	@touch $@
 
 test-zoo: .venv-zoo/.ready
