@@ -16,15 +16,16 @@ TORCH := torch==2.13.0
 # torchvision needs the torch that it was built with, and timm needs torchvision: they have an environment of their own.
 ZOO := torch==2.15.0 torchvision==0.29.2 timm==1.0.30
 
-.PHONY: help setup demo test test-slow check-records lint format theory map pages benchmarks screenshots docs test-zoo
+.PHONY: help setup demo test test-slow check-records test-zoo lint format lock map pages docs theory screenshots benchmarks release
 
 help:
-	@echo "make demo       train a small classifier and see DRQ at work (two minutes, and a report)"
-	@echo "make test       lint, types, layers, and the tests that take seconds each"
+	@echo "make demo       train a small classifier and see DRQ at work (installs 1.5 GB in a minute or two, then two minutes)"
+	@echo "make test       lint, types, layers, and the tests that take seconds each (installs 2 GB more, then five minutes)"
 	@echo "make test-slow  the tests that take longer; with DRQ_TEST_ASSETS=<folder> also those on CIFAR-10 models"
 	@echo "make check-records  that records are whole, that pages show what they hold, and that they hold what is claimed"
 	@echo "make test-zoo   DRQ on real models of timm, torchvision and transformers (installs 6 GB, then two minutes)"
 	@echo "make lint       ruff, mypy, the layers of the code, and its map"
+	@echo "make lock       bring requirements.lock up to what pyproject.toml asks for"
 	@echo "make format     let ruff rewrite the files"
 	@echo "make docs       build the documentation into site/ (python -m http.server -d site shows it)"
 	@echo "make map        write the map of the code in CONTRIBUTING.md from the docstrings"
@@ -32,6 +33,7 @@ help:
 	@echo "make benchmarks measure attacks, red team, spatial shifts and speed anew (a GPU; DRQ_TEST_ASSETS=<folder>)"
 	@echo "make screenshots  take the pictures in docs/playground.md anew (a Chromium; half a minute)"
 	@echo "make theory     measure how far the search departs from the propositions, for docs/theory.md"
+	@echo "make release    build sdist and wheel into dist/, and test both in empty environments (ten minutes); with TAG=v1.2.3 also its tag"
 
 setup: $(READY)
 
@@ -109,3 +111,8 @@ benchmarks: $(READY)
 	$(BIN)/python -m tools.benchmarks.gpu_time
 	$(BIN)/python -m tools.benchmarks.step_rules
 	$(BIN)/python -m tools.benchmarks.plane_time
+
+release: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	DRQ_DIST=dist DRQ_TAG=$(TAG) OMP_NUM_THREADS=1 $(BIN)/pytest tests/release -o faulthandler_timeout=600

@@ -9,6 +9,7 @@ from testbed.repository import ROOT
 TESTS = ROOT / "tests"
 APART = {
     "records": "what pins findings, which make check-records runs",
+    "release": "the lock, the workflows, and what a release ships",
     "testbed": "what tests share",
     "zoo": "real libraries, which have an environment of their own",
     **dict.fromkeys(

@@ -237,7 +237,7 @@ def outside(address: str) -> bool:
 def site(tmp_path_factory):
     for package in ("mkdocs", "material", "mkdocstrings_handlers"):
         if not find_spec(package):
-            pytest.skip(f"{package} is not installed: pip install '.[docs]'")
+            pytest.skip(f"{package} is not installed: make test installs it")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}

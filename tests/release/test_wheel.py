@@ -1,14 +1,18 @@
-"""The wheel: it holds what it needs, and answers about a picture with nothing but its own dependencies."""
+"""The wheel: it holds what it needs, says what it is, and answers about a picture with nothing but its own dependencies."""
 
 import json
 import os
 import subprocess
 import sys
 import zipfile
+from email.parser import BytesParser
 
 import pytest
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
 from PIL import Image
-from testbed.repository import ROOT
+
+import drq
 
 NEEDED = [
     "drq/py.typed",
@@ -16,25 +20,35 @@ NEEDED = [
     "drq/models/cifar10-tiny.safetensors",
     "drq/models/cifar10-denoiser.safetensors",
     "drq/data/imagenet_wnids.txt",
+    "drq/experiments/paper.toml",
 ]
 EXTRAS = ["sklearn", "scipy", "transformers", "timm", "torchvision", "foolbox", "pyautoattack", "polars", "matplotlib", "cv2"]
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    (path,) = folder.glob("*.whl")
-    return path
-
-
 def test_it_holds_what_it_needs_and_is_small(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        assert set(NEEDED) <= set(archive.namelist())
-        assert not [name for name in archive.namelist() if name.startswith(("tests", "training", "examples"))]
+        names = archive.namelist()
+    assert set(NEEDED) <= set(names)
+    assert {name.partition("/")[0] for name in names} == {"drq", f"decision_region_quantification-{drq.__version__}.dist-info"}
+    assert not [name for name in names if "__pycache__" in name]
     assert wheel.stat().st_size < 5_000_000
+
+
+def test_its_metadata_are_valid_and_name_no_group_of_the_project(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        told = archive.read(name)
+        licences = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
+    found = Metadata.from_email(told)  # which refuses what PyPI would refuse
+    assert found.version.public == drq.__version__
+    assert (found.license_expression, len(licences)) == ("MIT", 1)
+    assert "Typing :: Typed" in found.classifiers
+    assert set(found.provides_extra) == {"report", "ray", "demo", "app", "attacks", "zoo", "text"}
+    bare = {each.name for each in found.requires_dist if not each.marker}
+    assert bare == {"torch", "numpy", "safetensors", "pillow", "typer", "rich"}
+    assert all(isinstance(each, Requirement) and each.url is None for each in found.requires_dist)
+    assert BytesParser().parsebytes(told).get_payload().startswith("# Decision Region Quantification")
 
 
 def test_it_answers_without_extras(wheel, tmp_path):
