@@ -44,7 +44,7 @@ def test_its_metadata_are_valid_and_name_no_group_of_the_project(wheel):
     assert found.version.public == drq.__version__
     assert (found.license_expression, len(licences)) == ("MIT", 1)
     assert "Typing :: Typed" in found.classifiers
-    assert set(found.provides_extra) == {"report", "ray", "demo", "app", "attacks", "zoo", "text"}
+    assert set(found.provides_extra) == {"report", "ray", "demo", "app", "attacks", "zoo", "imagenet", "text"}
     bare = {each.name for each in found.requires_dist if not each.marker}
     assert bare == {"torch", "numpy", "safetensors", "pillow", "typer", "rich"}
     assert all(isinstance(each, Requirement) and each.url is None for each in found.requires_dist)
