@@ -1,4 +1,4 @@
-"""The answer: which class stays highest, by how much, and everything that was measured on the way."""
+"""The decision of DRQ: the class that stays highest, its margin, and everything that was measured for it."""
 
 from __future__ import annotations
 

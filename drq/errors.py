@@ -1,4 +1,4 @@
-"""The one exception for a caller's mistake, so that the command line can tell it from a bug; and words for usual mistakes."""
+"""The exception for mistakes of the caller, which the command line tells from bugs, and the wording of usual ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def require(condition: bool, argument: str, rule: str, value: object, remedy: st
 
 
 def one_line(error: BaseException, length: int = 200) -> str:
-    """What an exception says, short enough to stand inside another message."""
+    """The message of an exception on one line, short enough to be part of another message."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= length else f"{text[:length]}..."
 

@@ -1,4 +1,4 @@
-r"""What a search minimises: one value a row, computed from logits. Always minimised; no ``targeted=`` flags.
+r"""Objectives of searches: one value a row, computed from logits. Always minimised; no ``targeted=`` flags.
 
 Confidence is measured in log-odds, :math:`o_i = z_i - \log \sum_{j \ne i} e^{z_j}`, so that
 :math:`f_i = \operatorname{sigmoid}(o_i)`. In float32 a confidence is exactly 1 from log-odds 17 on, where it no longer ranks

@@ -1,4 +1,4 @@
-"""Where the modules of 0.1 went. Their old names stay importable throughout 0.2, with a DeprecationWarning."""
+"""Old names of modules and classes of 0.1, which stay importable throughout 0.2, with a DeprecationWarning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of DRQ that have a name, each with what it is for and the experiment whose records speak for it."""
+"""Presets: settings of DRQ by name, each with its purpose and the experiment that measured it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAPER_REACH = 2.0  # the radius of exploration, as a multiple of that of the tra
 
 
 class Trained(Protocol):
-    """What a model says about its training."""
+    """The part of a model's card that tells of its training."""
 
     def region(self, norm: str | None, radius: object, reach: float) -> dict[str, Any]:
         """The norm and the radius that follow from it."""

@@ -1,8 +1,8 @@
-"""Everything that has a name: which names there are, and where in the package each thing is.
+"""The registry of everything that has a name: norms, searches, threats, defences, data sets, models and presets.
 
-Names are listed without an import, so that the Tab key need not wait for torch; a thing is imported when it is asked for. Specs,
-the command line, Tab completion and the playground all read from here: a new thing is described in its own file, and named once,
-in the table of its kind. Names that end in a colon or a slash are beginnings: what follows chooses among many.
+Names are listed without an import, so that the Tab key need not wait for torch; what a name stands for is imported when it is
+used. Specs, the command line, Tab completion and the playground all read from here: a new thing is described in its own file,
+and named once, in the table of its kind. Names that end in a colon or a slash are beginnings: what follows chooses among many.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Undo, from a picture alone, what weather, lenses and sensors do to its contrast and to its fine detail."""
+"""Restore contrast and fine detail of a picture, which weather, lenses and sensors take away."""
 
 from __future__ import annotations
 

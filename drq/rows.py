@@ -1,4 +1,4 @@
-"""What a batch is: dimension 0 counts rows, and rows are independent of each other."""
+"""Bundles of tensors whose dimension 0 counts rows: rows are independent of each other."""
 
 from __future__ import annotations
 

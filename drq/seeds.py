@@ -1,4 +1,4 @@
-"""Random numbers that belong to a key: the global random state is neither read nor moved."""
+"""Random numbers from a key: the global random state is neither read nor changed."""
 
 from __future__ import annotations
 

@@ -14,15 +14,15 @@ import drq
 from drq import registry
 from drq.commands import completion
 from drq.commands.cli import main
-from drq.data.dataset import Data, Held
-from drq.data.kind import Kind
+from drq.data.dataset import Data, InMemory
+from drq.data.known import KnownData
 from drq.defences.defence import Peer
 from drq.evaluation import reading
 from drq.models.classifier import Card
 from drq.models.imagenet import Packaged
-from drq.models.known import Fitted, Source
+from drq.models.known import FittedModel, ModelSource
 from drq.models.published import Published
-from drq.models.stored import Stored
+from drq.models.stored import StoredModel
 from drq.playground import pictures, shifts
 from drq.presets import Preset
 from drq.registry import Registry
@@ -36,7 +36,14 @@ ENTRIES = [(kind, name) for kind, table in TABLES.items() for name in table]
 CLASSES = {"NORMS": drq.Norm, "SEARCHES": drq.Search, "SMOOTHINGS": Smoothing, "PEERS": Peer} | dict.fromkeys(
     registry.THREATS, Threat
 )
-KINDS = {"PRESETS": Preset, "DATA": Kind, "FITTED": Fitted, "TRAINED": Stored, "ROBUSTBENCH": Stored, "SOURCES": Source}
+KINDS = {
+    "PRESETS": Preset,
+    "DATA": KnownData,
+    "FITTED": FittedModel,
+    "TRAINED": StoredModel,
+    "ROBUSTBENCH": StoredModel,
+    "SOURCES": ModelSource,
+}
 KINDS |= {"PACKAGED": Packaged, "PUBLISHED": Published}
 
 
@@ -134,8 +141,8 @@ def mist(x: Tensor, *, strength: float) -> Tensor:
     return x + strength
 
 
-def load_points(asked) -> Data:
-    return Data(asked.name, Held(torch.rand(4, 2), torch.zeros(4, dtype=torch.long)))
+def load_points(request) -> Data:
+    return Data(request.name, InMemory(torch.rand(4, 2), torch.zeros(4, dtype=torch.long)))
 
 
 def load_flat(bias: bool = True) -> nn.Module:
@@ -146,7 +153,7 @@ def load_mine(name: str, width: int = 2) -> nn.Module:
     return nn.Linear(len(name), width).eval()
 
 
-NEW = Stored("preact_resnet18", 10, Card("", "a third new one"))
+NEW = StoredModel("preact_resnet18", 10, Card("", "a third new one"))
 MADE_UP = {
     "NORMS": ("sum", Sum),
     "SEARCHES": ("Slow", Slow),
@@ -156,13 +163,13 @@ MADE_UP = {
     "PRESETS": ("slow", Preset("two steps", "table1", {"explore": drq.Gradient(2)})),
     "CORRUPTIONS": ("mist", mist),
     "PEERS": ("twice", Twice),
-    "DATA": ("points", Kind("four points", load_points)),
-    "FITTED": ("flat", Fitted("a linear model", load_flat)),
-    "TRAINED": ("cifar10-new", Stored("preact_resnet18", 10, Card("cifar10-new", "a new one"))),
-    "ROBUSTBENCH": ("cifar10/Linf/New", Stored("preact_resnet18", 10, Card("", "another new one"))),
+    "DATA": ("points", KnownData("four points", load_points)),
+    "FITTED": ("flat", FittedModel("a linear model", load_flat)),
+    "TRAINED": ("cifar10-new", StoredModel("preact_resnet18", 10, Card("cifar10-new", "a new one"))),
+    "ROBUSTBENCH": ("cifar10/Linf/New", StoredModel("preact_resnet18", 10, Card("", "another new one"))),
     "PACKAGED": ("wrapped", Packaged(NEW, "no_such_package", "new.pth", "0" * 64)),
-    "PUBLISHED": ("new", Published(NEW, "new.pth", downloads.Source("https://example.org/new.pth", "0" * 64))),
-    "SOURCES": ("mine:", Source("models of mine", load_mine, "abc", ours=True)),
+    "PUBLISHED": ("new", Published(NEW, "new.pth", downloads.RemoteFile("https://example.org/new.pth", "0" * 64))),
+    "SOURCES": ("mine:", ModelSource("models of mine", load_mine, "abc", ours=True)),
 }
 
 

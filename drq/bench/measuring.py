@@ -12,7 +12,7 @@ from drq.bench.settings import PARTS, Settings
 from drq.bench.timing import machine
 from drq.bench.workshop import Task, Workshop
 from drq.errors import InputError, require
-from drq.system.files import in_one_piece
+from drq.system.files import atomic_write
 from drq.system.progress import Tell, silent
 from drq.version import __version__
 
@@ -80,7 +80,7 @@ def _keep(record: dict[str, Any], before: dict[str, Any], settings: Settings) ->
 def write(path: Path, record: Mapping[str, Any]) -> None:
     """The record as JSON, in one piece."""
     try:
-        with in_one_piece(path) as file:
+        with atomic_write(path) as file:
             file.write((json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
     except OSError as error:
         raise InputError(

@@ -23,7 +23,7 @@ from drq import data, models, threats
 from drq.errors import InputError, require
 from drq.models.digits import Track
 from drq.serving.predict import Prediction
-from drq.system.files import in_one_piece
+from drq.system.files import atomic_write
 
 SHOWN = 5  # classes of a picture
 FEW = 3  # pictures that are shown in full
@@ -223,7 +223,7 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
     try:
         usable = path != "" and (Path(path).is_file() or not Path(path).exists())  # a folder or a device must not be replaced
         require(usable, "--csv", rule, repr(path), remedy)
-        with in_one_piece(Path(path)) as file:
+        with atomic_write(Path(path)) as file:
             yield file
     except BrokenPipeError:  # of standard output
         raise

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drq.data.dataset import Data, Files, Held, check_view
-from drq.data.kind import BOTH, Kind
+from drq.data.dataset import Data, Files, InMemory, check_view
+from drq.data.known import BOTH, KnownData
 from drq.data.pickles import read_pickle
-from drq.data.places import Asked, Origin
+from drq.data.places import DataRequest, Origin
 from drq.errors import require
-from drq.system.downloads import Source
+from drq.system.downloads import RemoteFile
 from drq.system.files import digest
 
 SHAPE = (3, 32, 32)
@@ -35,7 +35,7 @@ LAYOUTS = {
     "cifar10": Layout(
         Origin(
             ("cifar-10-batches-py",),
-            archive=Source(
+            archive=RemoteFile(
                 "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071
             ),
         ),
@@ -55,7 +55,7 @@ LAYOUTS = {
     "cifar100": Layout(
         Origin(
             ("cifar-100-python",),
-            archive=Source(
+            archive=RemoteFile(
                 "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437
             ),
         ),
@@ -68,17 +68,17 @@ LAYOUTS = {
 }
 
 
-def load_cifar(asked: Asked) -> Data:
+def load_cifar(request: DataRequest) -> Data:
     """The images of one split, in the order of their files."""
-    layout = LAYOUTS[asked.name]
-    check_view(asked.view, SHAPE)
-    names = layout.files[asked.split]
-    folder = layout.origin.get(asked, *names)
+    layout = LAYOUTS[request.name]
+    check_view(request.view, SHAPE)
+    names = layout.files[request.split]
+    folder = layout.origin.get(request, *names)
     batches = [_batch(folder / name, layout) for name in names]
     x, y = (torch.cat(each) for each in zip(*batches, strict=True))
     others = [name for name in names if digest(folder / name, "md5") != layout.published[name]]
     note = f"read from {', '.join(others)}, not as published" if others else ""
-    return Data(asked.name, Held(x, y, Files(folder, names)), class_names(folder, layout), note=note)
+    return Data(request.name, InMemory(x, y, Files(folder, names)), class_names(folder, layout), note=note)
 
 
 def _batch(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -117,6 +117,6 @@ def class_names(folder: Path, layout: Layout) -> tuple[str, ...] | None:
 
 
 CIFAR10, CIFAR100 = (
-    Kind(f"60 000 photographs of 32 x 32, {each.classes} classes", load_cifar, BOTH, each.origin, each.files["test"])
+    KnownData(f"60 000 photographs of 32 x 32, {each.classes} classes", load_cifar, BOTH, each.origin, each.files["test"])
     for each in LAYOUTS.values()
 )

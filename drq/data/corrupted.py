@@ -17,12 +17,12 @@ from torch import Tensor
 from drq.data.cifar import CIFAR10, CIFAR100, LAYOUTS, SHAPE, check_labels, class_names, load_cifar
 from drq.data.dataset import Data, Files, Reader, as_floats, check_view
 from drq.data.imagenet import IMAGENET, VALIDATION, load_validation, of_folder
-from drq.data.kind import Kind
-from drq.data.places import Asked, Origin
+from drq.data.known import KnownData
+from drq.data.places import DataRequest, Origin
 from drq.errors import InputError, MissingError, require
 from drq.images import View
 from drq.registry import CORRUPTIONS
-from drq.system.downloads import Source
+from drq.system.downloads import RemoteFile
 from drq.threats.corruptions import Corruption
 from drq.threats.corruptions.constants import SEVERITIES
 from drq.threats.corruptions.ice import PHOTOGRAPHS, digest
@@ -35,11 +35,13 @@ ZENODO = "https://zenodo.org/records"
 ARRAYS = {
     "cifar10-c": Origin(
         ("CIFAR-10-C",),
-        archive=Source(f"{ZENODO}/2535967/files/CIFAR-10-C.tar?download=1", "56bf5dcef84df0e2308c6dcbcbbd8499", 2_918_471_680),
+        archive=RemoteFile(
+            f"{ZENODO}/2535967/files/CIFAR-10-C.tar?download=1", "56bf5dcef84df0e2308c6dcbcbbd8499", 2_918_471_680
+        ),
     ),
     "cifar100-c": Origin(
         ("CIFAR-100-C",),
-        archive=Source(f"{ZENODO}/3555552/files/CIFAR-100-C.tar?download=1", "11f0ed0f1191edbf9fa23466ae6021d3"),
+        archive=RemoteFile(f"{ZENODO}/3555552/files/CIFAR-100-C.tar?download=1", "11f0ed0f1191edbf9fa23466ae6021d3"),
     ),
 }
 FAMILIES = ("", "noise/", "blur/", "weather/", "digital/", "extra/")  # folders that the published archives may add
@@ -48,79 +50,79 @@ FROST = Origin(("frost",), "ImageNet-C/create_c of github.com/hendrycks/robustne
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """One corruption of one data set."""
+class CorruptedName:
+    """The name of a corrupted data set, in its parts."""
 
-    asked: Asked
+    request: DataRequest
     family: str  # as cifar10-c
     kind: str
     severity: int
 
     @property
-    def clean(self) -> Asked:
+    def clean(self) -> DataRequest:
         """The data that was corrupted."""
-        return replace(self.asked, name=self.family.removesuffix("-c"), download=False)
+        return replace(self.request, name=self.family.removesuffix("-c"), download=False)
 
 
-def parse(asked: Asked) -> Wanted:
-    """What the name says, as FAMILY/KIND or FAMILY/KIND/SEVERITY."""
-    family, kinds = asked.name.split("/")[0], (*CORRUPTIONS, *EXTRA)
+def parse(request: DataRequest) -> CorruptedName:
+    """The parts of a name FAMILY/KIND or FAMILY/KIND/SEVERITY."""
+    family, kinds = request.name.split("/")[0], (*CORRUPTIONS, *EXTRA)
     remedy = f"as in {family}/fog/3; severity 5 where it is left out"
-    require(len(asked.parts) in (1, 2), "name", f"be {family}/KIND or {family}/KIND/SEVERITY", repr(asked.name), remedy)
-    kind, *rest = asked.parts
+    require(len(request.parts) in (1, 2), "name", f"be {family}/KIND or {family}/KIND/SEVERITY", repr(request.name), remedy)
+    kind, *rest = request.parts
     near = get_close_matches(kind, kinds, 1, 0.0)[0]
-    require(kind in kinds, "name", f"have a kind among {', '.join(kinds)}", repr(asked.name), f"the nearest is {near!r}")
-    severity = SEVERITIES[-1] if asked.severity is None else asked.severity
+    require(kind in kinds, "name", f"have a kind among {', '.join(kinds)}", repr(request.name), f"the nearest is {near!r}")
+    severity = SEVERITIES[-1] if request.severity is None else request.severity
     if rest:
         in_range = rest[0] in map(str, SEVERITIES)
-        require(in_range, "name", "end in a severity from 1 to 5", repr(asked.name), remedy)
+        require(in_range, "name", "end in a severity from 1 to 5", repr(request.name), remedy)
         severity = int(rest[0])
-        agree = asked.severity in (None, severity)
-        require(agree, "severity", f"agree with the name, {asked.name}", repr(asked.severity), "leave one of the two out")
+        agree = request.severity in (None, severity)
+        require(agree, "severity", f"agree with the name, {request.name}", repr(request.severity), "leave one of the two out")
     whole = type(severity) is int and severity in SEVERITIES
     require(whole, "severity", "be a whole number from 1 to 5", repr(severity), remedy)
-    return Wanted(replace(asked, name=f"{family}/{kind}/{severity}"), family, kind, severity)
+    return CorruptedName(replace(request, name=f"{family}/{kind}/{severity}"), family, kind, severity)
 
 
-def load_arrays(asked: Asked) -> Data:
+def load_arrays(request: DataRequest) -> Data:
     """CIFAR-10-C or CIFAR-100-C."""
-    wanted = parse(asked)
-    check_view(asked.view, SHAPE)
-    origin, needed = ARRAYS[wanted.family], (f"{wanted.kind}.npy", "labels.npy")
-    layout = LAYOUTS[wanted.clean.name]
-    folder = origin.get(wanted.asked, *needed) if asked.download else origin.find(*needed)
+    parsed = parse(request)
+    check_view(request.view, SHAPE)
+    origin, needed = ARRAYS[parsed.family], (f"{parsed.kind}.npy", "labels.npy")
+    layout = LAYOUTS[parsed.clean.name]
+    folder = origin.get(parsed.request, *needed) if request.download else origin.find(*needed)
     if folder is None:
-        clean = load_cifar(wanted.clean) if layout.origin.find(*layout.files["test"]) else None
-        return _made(wanted, clean, origin, *needed)
+        clean = load_cifar(parsed.clean) if layout.origin.find(*layout.files["test"]) else None
+        return _made(parsed, clean, origin, *needed)
     home = layout.origin.find(layout.names[0])
     classes = None if home is None else class_names(home, layout)
-    return Data(wanted.asked.name, _stored(folder, needed, wanted.severity, layout.classes), classes)
+    return Data(parsed.request.name, _stored(folder, needed, parsed.severity, layout.classes), classes)
 
 
-def load_pictures(asked: Asked) -> Data:
+def load_pictures(request: DataRequest) -> Data:
     """ImageNet-C."""
-    wanted = parse(asked)
-    places = [f"{family}{wanted.kind}/{wanted.severity}" for family in FAMILIES]
+    parsed = parse(request)
+    places = [f"{family}{parsed.kind}/{parsed.severity}" for family in FAMILIES]
     found = next((home / each for each in places if (home := PICTURES.find(each)) is not None), None)
     if found is None:
-        clean = load_validation(wanted.clean) if VALIDATION.find() else None
-        return _made(wanted, clean, PICTURES, places[0])
-    return of_folder(wanted.asked.name, found, asked.view or VIEW)
+        clean = load_validation(parsed.clean) if VALIDATION.find() else None
+        return _made(parsed, clean, PICTURES, places[0])
+    return of_folder(parsed.request.name, found, request.view or VIEW)
 
 
-def _made(wanted: Wanted, clean: Data | None, origin: Origin, *needed: str) -> Data:
+def _made(parsed: CorruptedName, clean: Data | None, origin: Origin, *needed: str) -> Data:
     """The corruption of clean data, where the published files are missing: the same in kind, not to the last bit."""
-    if clean is None or wanted.kind not in CORRUPTIONS:
-        hint = f"; where {wanted.clean.name} is present, it is made on the fly" if wanted.kind in CORRUPTIONS else ""
-        raise MissingError(f"{origin.missing(wanted.asked.name, *needed)}{hint}")
+    if clean is None or parsed.kind not in CORRUPTIONS:
+        hint = f"; where {parsed.clean.name} is present, it is made on the fly" if parsed.kind in CORRUPTIONS else ""
+        raise MissingError(f"{origin.missing(parsed.request.name, *needed)}{hint}")
     absent = origin.absent(*needed)
-    photographs = FROST.find(*PHOTOGRAPHS) if wanted.kind == "frost" else None
-    ice = "" if wanted.kind != "frost" else f", its ice {'drawn' if photographs is None else 'from the published photographs'}"
+    photographs = FROST.find(*PHOTOGRAPHS) if parsed.kind == "frost" else None
+    ice = "" if parsed.kind != "frost" else f", its ice {'drawn' if photographs is None else 'from the published photographs'}"
     note = f"made on the fly from {clean.name}{ice}, not to the last bit as published: {absent} is missing"
-    _tell(wanted.asked.name, note)
+    _tell(parsed.request.name, note)
     note = f"{note}; {clean.note}" if clean.note else note
-    corruption = Corruption(wanted.kind, wanted.severity, photographs=photographs)
-    return Data(wanted.asked.name, Made(clean.reader, corruption), clean.classes, note=note)
+    corruption = Corruption(parsed.kind, parsed.severity, photographs=photographs)
+    return Data(parsed.request.name, CorruptedOnTheFly(clean.reader, corruption), clean.classes, note=note)
 
 
 @cache
@@ -130,8 +132,8 @@ def _tell(name: str, note: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
-    """A reader that corrupts what another reads, and rounds it as a file of bytes would."""
+class CorruptedOnTheFly:
+    """A reader that corrupts the images of another, and rounds them as a file of bytes would."""
 
     clean: Reader
     corruption: Corruption
@@ -155,7 +157,7 @@ class Made:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class PublishedArray:
     """A reader of one severity in a published array, which has all five one behind the other; only what is asked for is read."""
 
     files: Files
@@ -176,7 +178,7 @@ class Stored:
         return self.files.sha256
 
 
-def _stored(folder: Path, names: tuple[str, str], severity: int, classes: int) -> Stored:
+def _stored(folder: Path, names: tuple[str, str], severity: int, classes: int) -> PublishedArray:
     """The part of an array that belongs to one severity: the published ones have 10 000 images in each."""
     images, labels = (_array(folder / name) for name in names)
     rule, remedy = "be an array (N, 32, 32, 3) of bytes, with N a multiple of 5", "remove it and download it anew"
@@ -185,7 +187,7 @@ def _stored(folder: Path, names: tuple[str, str], severity: int, classes: int) -
     y = check_labels(np.asarray(labels), len(images), classes, str(folder / names[1]))
     count = len(images) // 5
     start = (severity - 1) * count
-    return Stored(Files(folder, names), start, y[start : start + count])
+    return PublishedArray(Files(folder, names), start, y[start : start + count])
 
 
 def _array(path: Path) -> np.ndarray[Any, np.dtype[Any]]:
@@ -196,11 +198,11 @@ def _array(path: Path) -> np.ndarray[Any, np.dtype[Any]]:
         raise InputError(f"{path} must be a whole array of numpy, got {reason}: remove it and download it anew") from error
 
 
-_of_arrays = partial(Kind, open=load_arrays, needed=("labels.npy",), choice="KIND/SEVERITY")
+_of_arrays = partial(KnownData, open=load_arrays, needed=("labels.npy",), choice="KIND/SEVERITY")
 _SUMMARY = "made on the fly where they are missing"
 CIFAR10_C = _of_arrays(f"corrupted test images of cifar10, {_SUMMARY}", origin=ARRAYS["cifar10-c"], made_of=CIFAR10)
 CIFAR100_C = _of_arrays(f"corrupted test images of cifar100, {_SUMMARY}", origin=ARRAYS["cifar100-c"], made_of=CIFAR100)
-IMAGENET_C = Kind(
+IMAGENET_C = KnownData(
     f"corrupted images of imagenet, {_SUMMARY}",
     load_pictures,
     ("test", "val"),

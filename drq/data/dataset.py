@@ -1,4 +1,4 @@
-"""What a data set is: images in [0, 1] with labels, found by position, and the files that they came from."""
+"""A data set: images in [0, 1] with labels by position, and the checksum of the files that they came from."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reader(Protocol):
 
     @property
     def sha256(self) -> str | None:
-        """Tells the content from any other; None where nobody knows."""
+        """The checksum of the content; None where it is unknown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Data(Dataset[tuple[Tensor, int]]):
 
     @cached_property
     def sha256(self) -> str | None:
-        """Of the file behind it: see :class:`Files` where there are several. None for a Dataset that was handed in."""
+        """The checksum of the file behind it: see :class:`Files` where there are several. None for a Dataset of the caller."""
         return self.reader.sha256
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class Data(Dataset[tuple[Tensor, int]]):
         return self.reader.read([each % len(self) for each in positions])
 
     def as_json(self) -> dict[str, Any]:
-        """What it is, made of what JSON knows."""
+        """A description as JSON."""
         known = {"name": self.name, "images": len(self), "shape": list(self[0][0].shape), "classes": self.classes}
         return known | {"subset": self.subset, "sha256": self.sha256, "note": self.note}
 
@@ -101,7 +101,7 @@ class Data(Dataset[tuple[Tensor, int]]):
 class Relabelled(Data):
     """Data with labels that count within its subset, for a model that was cut down to those logits.
 
-    >>> cut = Relabelled(Data("pets", Held(torch.rand(2, 3, 4, 4), torch.tensor([7, 3])), subset=(3, 7)))
+    >>> cut = Relabelled(Data("pets", InMemory(torch.rand(2, 3, 4, 4), torch.tensor([7, 3])), subset=(3, 7)))
     >>> cut[0][1], cut[1][1], cut.subset
     (1, 0, None)
     """
@@ -111,7 +111,7 @@ class Relabelled(Data):
         require(fits, "data", "have a subset", f"{data}", "imagenet-a and imagenet-r have one; others need no new labels")
         subset = data.subset or ()
         classes = None if data.classes is None else tuple(data.classes[each] for each in subset)
-        super().__init__(data.name, Within(data.reader, subset), classes, None, data.note, data.count)
+        super().__init__(data.name, SubsetLabels(data.reader, subset), classes, None, data.note, data.count)
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ class Files:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """A reader of what is in memory: images as bytes or as floats in [0, 1]."""
+class InMemory:
+    """A reader of images in memory, as bytes or as floats in [0, 1]."""
 
     x: Tensor  # (N, C, H, W)
     y: Tensor  # (N,)
@@ -162,7 +162,7 @@ class Held:
 
 
 @dataclass(frozen=True, eq=False)
-class Within:
+class SubsetLabels:
     """A reader whose labels are positions in a sorted subset of another's."""
 
     reader: Reader

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from drq.data.dataset import Data, Held, check_view
-from drq.data.kind import BOTH, Kind
-from drq.data.places import Asked
+from drq.data.dataset import Data, InMemory, check_view
+from drq.data.known import BOTH, KnownData
+from drq.data.places import DataRequest
 from drq.errors import InputError
 from drq.seeds import generator
 
@@ -37,11 +37,11 @@ def split() -> tuple[Images, Images]:
     return Images(x[train], y[train]), Images(x[test], y[test])
 
 
-def load_digits(asked: Asked) -> Data:
+def load_digits(request: DataRequest) -> Data:
     """The digits as a data set."""
-    images = split()[("train", "test").index(asked.split)]
-    check_view(asked.view, tuple(images.x.shape[1:]))
-    return Data(asked.name, Held(images.x, images.y), tuple("0123456789"))
+    images = split()[("train", "test").index(request.split)]
+    check_view(request.view, tuple(images.x.shape[1:]))
+    return Data(request.name, InMemory(images.x, images.y), tuple("0123456789"))
 
 
-DIGITS = Kind("1797 digits of 8 x 8, with scikit-learn", load_digits, BOTH, source="scikit-learn", library="sklearn")
+DIGITS = KnownData("1797 digits of 8 x 8, with scikit-learn", load_digits, BOTH, source="scikit-learn", library="sklearn")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from drq.data.dataset import Data, Files
-from drq.data.kind import Kind
-from drq.data.places import Asked
+from drq.data.known import KnownData
+from drq.data.places import DataRequest
 from drq.errors import require
 from drq.images import View, pixels, read
 from drq.system.files import data_folder
@@ -85,17 +85,17 @@ def pictures(folder: Path, found: dict[str, list[str]], labels: dict[str, int], 
     return Pictures(files, torch.tensor([labels[name] for _, name in order]), view, first_shape(files, view))
 
 
-def load_folder(asked: Asked) -> Data:
+def load_folder(request: DataRequest) -> Data:
     """Any folder of pictures: below the data folder, else where the program runs."""
-    name = asked.name.removeprefix(PREFIX)
+    name = request.name.removeprefix(PREFIX)
     places = (data_folder() / name, Path(name))
     folder = next((each for each in places if name and each.is_dir()), None)
     remedy = f"put it in {data_folder()}, or set DRQ_DATA to the folder that has it"
-    require(folder is not None, "name", "be folder:NAME of a folder that is present", repr(asked.name), remedy)
+    require(folder is not None, "name", "be folder:NAME of a folder that is present", repr(request.name), remedy)
     assert folder is not None
     found = class_folders(folder)
     labels = {name: position for position, name in enumerate(found)}
-    return Data(asked.name, pictures(folder, found, labels, asked.view), tuple(found))
+    return Data(request.name, pictures(folder, found, labels, request.view), tuple(found))
 
 
-FOLDER = Kind("pictures of your own, in one folder a class", load_folder, choice="NAME")
+FOLDER = KnownData("pictures of your own, in one folder a class", load_folder, choice="NAME")

@@ -19,7 +19,7 @@ from drq.method.execution import TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class AnyDataset:
     """A reader of a Dataset with items (x, y)."""
 
     dataset: Dataset[Any]
@@ -96,4 +96,4 @@ def load_given(dataset: Dataset[Any], view: View | None) -> Data:
     require(size > 0, "data", "have at least one item", "none", "check where it reads from")
     classes = getattr(dataset, "classes", None)  # as torchvision's have them
     named = isinstance(classes, list | tuple) and all(isinstance(each, str) for each in classes)
-    return Data(type(dataset).__name__, Given(dataset, size, view), tuple(classes) if named and classes else None)
+    return Data(type(dataset).__name__, AnyDataset(dataset, size, view), tuple(classes) if named and classes else None)

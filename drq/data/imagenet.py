@@ -8,8 +8,8 @@ from pathlib import Path
 
 from drq.data.dataset import Data
 from drq.data.folders import class_folders, pictures
-from drq.data.kind import Kind
-from drq.data.places import Asked, Origin
+from drq.data.known import KnownData
+from drq.data.places import DataRequest, Origin
 from drq.errors import require
 from drq.images import View
 
@@ -46,16 +46,16 @@ def of_folder(name: str, folder: Path, view: View, shown: int = 1000) -> Data:
     return Data(name, pictures(folder, found, labels, view), wnids(), subset, note)
 
 
-def load_validation(asked: Asked) -> Data:
+def load_validation(request: DataRequest) -> Data:
     """The validation images, which serve as the test images: those of the test have no labels."""
-    return of_folder(asked.name, VALIDATION.get(asked), asked.view or VIEW)
+    return of_folder(request.name, VALIDATION.get(request), request.view or VIEW)
 
 
-def load_variant(asked: Asked) -> Data:
+def load_variant(request: DataRequest) -> Data:
     """ImageNet-A or ImageNet-R, where only the logits of the classes that are shown count."""
-    return of_folder(asked.name, VARIANTS[asked.name].get(asked), asked.view or VIEW, SHOWN)
+    return of_folder(request.name, VARIANTS[request.name].get(request), request.view or VIEW, SHOWN)
 
 
-IMAGENET = Kind("50 000 validation images, 1000 classes", load_validation, ("test", "val"), VALIDATION)
-IMAGENET_A = Kind("7500 photographs that models get wrong, 200 classes", load_variant, origin=VARIANTS["imagenet-a"])
-IMAGENET_R = Kind("30 000 paintings, toys and other renditions, 200 classes", load_variant, origin=VARIANTS["imagenet-r"])
+IMAGENET = KnownData("50 000 validation images, 1000 classes", load_validation, ("test", "val"), VALIDATION)
+IMAGENET_A = KnownData("7500 photographs that models get wrong, 200 classes", load_variant, origin=VARIANTS["imagenet-a"])
+IMAGENET_R = KnownData("30 000 paintings, toys and other renditions, 200 classes", load_variant, origin=VARIANTS["imagenet-r"])

@@ -1,4 +1,4 @@
-"""What there is: every data set by its name, with one line on it, and whether it is present."""
+"""Load a data set by its name, and list all of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch.utils.data import Dataset
 from drq.data.dataset import Data
 from drq.data.folders import PREFIX
 from drq.data.given import load_given
-from drq.data.kind import Kind
-from drq.data.places import Asked
+from drq.data.known import KnownData
+from drq.data.places import DataRequest
 from drq.errors import InputError, require
 from drq.images import View
 from drq.registry import DATA
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     present: bool  # whether that is there now
 
 
-KINDS: Mapping[str, Kind] = DATA  # those that end in a slash or a colon are families
+KINDS: Mapping[str, KnownData] = DATA  # those that end in a slash or a colon are families
 
 
 def load(
@@ -66,7 +66,7 @@ def load(
     kind = _kind(name)
     _check(name, split, kind.splits, None if kind.made_of else severity)
     try:
-        data = kind.open(Asked(name, split, severity, view, download, tell or Bar(f"fetching {name}")))
+        data = kind.open(DataRequest(name, split, severity, view, download, tell or Bar(f"fetching {name}")))
     except OSError as error:
         raise InputError(
             f"name must be a data set that can be read, got {name!r} ({error}): check the rights of its files"
@@ -84,7 +84,7 @@ def _with_split(name: str, split: str) -> tuple[str, str]:
     return alone, named
 
 
-def _kind(name: str) -> Kind:
+def _kind(name: str) -> KnownData:
     """The kind that a name belongs to."""
     known = next((each for each in KINDS if name == each.rstrip("/") or (each[-1] in "/:" and name.startswith(each))), None)
     if known is None:

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from drq.data.dataset import Data, Files, Held, check_view
-from drq.data.kind import BOTH, Kind
-from drq.data.places import Asked, Origin
+from drq.data.dataset import Data, Files, InMemory, check_view
+from drq.data.known import BOTH, KnownData
+from drq.data.places import DataRequest, Origin
 from drq.errors import InputError, one_line, require
-from drq.system.downloads import Source
+from drq.system.downloads import RemoteFile
 
 SHAPE = (1, 28, 28)
 COUNTS = {"train": 60_000, "test": 10_000}
@@ -41,7 +41,7 @@ class Layout(NamedTuple):
 def _layout(folder: str, address: str, classes: tuple[str, ...], gzipped: tuple[str, ...], plain: tuple[str, ...]) -> Layout:
     """A layout from the md5 of the four files, gzipped and not: images and labels of training, then those of the test."""
     names = [*FILES["train"], *FILES["test"]]
-    sources = tuple(Source(f"{address}/{name}.gz", md5) for name, md5 in zip(names, gzipped, strict=True))
+    sources = tuple(RemoteFile(f"{address}/{name}.gz", md5) for name, md5 in zip(names, gzipped, strict=True))
     origin = Origin((f"{folder}/raw", folder), gzipped=sources)
     return Layout(origin, classes, dict(zip(names, plain, strict=True)))
 
@@ -84,11 +84,11 @@ LAYOUTS = {
 }
 
 
-def load_mnist(asked: Asked) -> Data:
+def load_mnist(request: DataRequest) -> Data:
     """The images of one split, in the order of their file."""
-    layout, names, count = LAYOUTS[asked.name], FILES[asked.split], COUNTS[asked.split]
-    check_view(asked.view, SHAPE)
-    folder = layout.origin.get(asked, *names)
+    layout, names, count = LAYOUTS[request.name], FILES[request.split], COUNTS[request.split]
+    check_view(request.view, SHAPE)
+    folder = layout.origin.get(request, *names)
     images, labels = paths = [layout.origin.within(folder, name) for name in names]
     x, image_md5 = read_idx(images, (count, *SHAPE[1:]))
     y, label_md5 = read_idx(labels, (count,))
@@ -96,8 +96,8 @@ def load_mnist(asked: Asked) -> Data:
     found = zip(paths, names, (image_md5, label_md5), strict=True)
     others = [path.name for path, name, md5 in found if md5 != layout.published[name]]
     note = f"read from {', '.join(others)}, not as published" if others else ""
-    reader = Held(torch.tensor(x)[:, None], torch.tensor(y).long(), Files(folder, tuple(path.name for path in paths)))
-    return Data(asked.name, reader, layout.classes, note=note)
+    reader = InMemory(torch.tensor(x)[:, None], torch.tensor(y).long(), Files(folder, tuple(path.name for path in paths)))
+    return Data(request.name, reader, layout.classes, note=note)
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], str]:
@@ -128,6 +128,6 @@ def _described(header: bytes) -> str:
 
 
 MNIST, FASHION_MNIST = (
-    Kind(f"70 000 {what} of 28 x 28, 10 classes", load_mnist, BOTH, LAYOUTS[name].origin, FILES["test"])
+    KnownData(f"70 000 {what} of 28 x 28, 10 classes", load_mnist, BOTH, LAYOUTS[name].origin, FILES["test"])
     for name, what in {"mnist": "handwritten digits", "fashion-mnist": "pictures of clothes"}.items()
 )

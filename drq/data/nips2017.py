@@ -14,8 +14,8 @@ import torch
 from drq.data.dataset import Data, Files
 from drq.data.folders import Pictures, first_shape
 from drq.data.imagenet import VIEW, wnids
-from drq.data.kind import Kind
-from drq.data.places import Asked, Origin
+from drq.data.known import KnownData
+from drq.data.places import DataRequest, Origin
 from drq.errors import InputError, one_line, require
 
 logger = logging.getLogger("drq")
@@ -40,9 +40,9 @@ class Listed(Pictures):
         return Files(self.files.folder, (self.table, *self.files.names)).sha256
 
 
-def load_nips2017(asked: Asked) -> Data:
+def load_nips2017(request: DataRequest) -> Data:
     """The pictures that are there, in the order of the table."""
-    folder = ORIGIN.get(asked, TABLE, "images")
+    folder = ORIGIN.get(request, TABLE, "images")
     labels = read_table(folder / TABLE)
     files = {name: f"images/{name}.png" for name in labels}
     names = tuple(name for name in labels if (folder / files[name]).is_file())
@@ -51,9 +51,9 @@ def load_nips2017(asked: Asked) -> Data:
     if len(names) < len(labels):
         _tell(f"{len(labels) - len(names)} of {len(labels)} pictures in {folder / TABLE} are not in its folder images")
     note = "" if len(names) == PUBLISHED else f"{len(names)} pictures are present, {PUBLISHED} are published"
-    listed, view = Files(folder, tuple(files[name] for name in names)), asked.view or VIEW
+    listed, view = Files(folder, tuple(files[name] for name in names)), request.view or VIEW
     y = torch.tensor([labels[name] for name in names])
-    return Data(asked.name, Listed(listed, y, view, first_shape(listed, view), TABLE), wnids(), note=note)
+    return Data(request.name, Listed(listed, y, view, first_shape(listed, view), TABLE), wnids(), note=note)
 
 
 @cache
@@ -103,4 +103,6 @@ def _label(text: str | None, where: str) -> int:
     return int(text) - 1
 
 
-NIPS2017 = Kind("1000 photographs of 299 x 299, with labels of ImageNet", load_nips2017, origin=ORIGIN, needed=(TABLE, "images"))
+NIPS2017 = KnownData(
+    "1000 photographs of 299 x 299, with labels of ImageNet", load_nips2017, origin=ORIGIN, needed=(TABLE, "images")
+)

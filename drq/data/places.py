@@ -1,4 +1,4 @@
-"""Where data sets lie, and what to do where one is missing."""
+"""Folders of data sets, and what to do where one is missing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from drq.errors import MissingError
 from drq.images import View
-from drq.system.downloads import Source, fetch, obtain
+from drq.system.downloads import RemoteFile, fetch, fetch_archive
 from drq.system.files import data_folder
 from drq.system.progress import Tell, silent
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a caller wants."""
+class DataRequest:
+    """A data set as a caller asks for it."""
 
     name: str  # in full, as "cifar10-c/fog/3"
     split: str = "test"
@@ -25,7 +25,7 @@ class Asked:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What the name says behind its first word."""
+        """The parts of the name after the first slash."""
         return tuple(self.name.split("/")[1:])
 
 
@@ -35,8 +35,8 @@ class Origin:
 
     folders: tuple[str, ...]  # below the data folder; any of them will do, the first is the usual one
     page: str = ""  # where people get it
-    archive: Source | None = None  # what holds the first folder
-    gzipped: tuple[Source, ...] = ()  # files of the first folder, each as NAME.gz; there they may lie as NAME or as NAME.gz
+    archive: RemoteFile | None = None  # what holds the first folder
+    gzipped: tuple[RemoteFile, ...] = ()  # files of the first folder, each as NAME.gz; there they may lie as NAME or as NAME.gz
 
     def find(self, *needed: str) -> Path | None:
         """The folder that has all these files or folders; None where there is none."""
@@ -48,28 +48,28 @@ class Origin:
         path, packed = folder / name, folder / f"{name}.gz"
         return packed if self.gzipped and packed.exists() and not path.exists() else path
 
-    def get(self, asked: Asked, *needed: str) -> Path:
+    def get(self, request: DataRequest, *needed: str) -> Path:
         """As :meth:`find`, after a download where one is asked for and possible; an error says how to come by the data."""
         if (place := self.find(*needed)) is not None:
             return place
-        if asked.download:
-            self._fetch(data_folder() / self.folders[0], needed, asked.tell)
+        if request.download:
+            self._fetch(data_folder() / self.folders[0], needed, request.tell)
             if (place := self.find(*needed)) is not None:
                 return place
-        raise self.missing(asked.name, *needed)
+        raise self.missing(request.name, *needed)
 
     def _fetch(self, folder: Path, needed: tuple[str, ...], tell: Tell) -> None:
         if self.archive is not None:
-            obtain(self.archive, folder, needed, tell)
+            fetch_archive(self.archive, folder, needed, tell)
         for name in needed if self.gzipped else ():
             if not self.within(folder, name).exists():
                 fetch(self._source(name), folder / f"{name}.gz", tell)
 
-    def _source(self, name: str) -> Source:
+    def _source(self, name: str) -> RemoteFile:
         return next(each for each in self.gzipped if each.file_name == f"{name}.gz")
 
     def absent(self, *needed: str) -> str:
-        """The first that is not there, below the data folder."""
+        """The first file or folder that is missing, below the data folder."""
         return "/".join((self.folders[0], *self._lacking(*needed)[:1]))
 
     def _lacking(self, *needed: str) -> list[str]:
@@ -77,7 +77,7 @@ class Origin:
         return [each for each in needed if not self.within(folder, each).exists()]
 
     def missing(self, name: str, *needed: str) -> MissingError:
-        """What to do about data that is not there."""
+        """The error for data that is missing, with what to do."""
         absent = data_folder() / self.absent(*needed)
         by_hand = f"get it by hand from {self.page} and put it there"
         if self.gzipped:

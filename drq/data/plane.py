@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from drq.data.dataset import Data, Held, check_view
-from drq.data.kind import BOTH, Kind
-from drq.data.places import Asked
+from drq.data.dataset import Data, InMemory, check_view
+from drq.data.known import BOTH, KnownData
+from drq.data.places import DataRequest
 from drq.seeds import generator
 
 MEANS = ((0.35, 0.35), (0.65, 0.65))
@@ -26,11 +26,11 @@ def points(split: str) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def load_gaussians(asked: Asked) -> Data:
+def load_gaussians(request: DataRequest) -> Data:
     """The points as a data set."""
-    x, y = points(asked.split)
-    check_view(asked.view, tuple(x.shape[1:]))
-    return Data(asked.name, Held(x, y), ("1", "2"))
+    x, y = points(request.split)
+    check_view(request.view, tuple(x.shape[1:]))
+    return Data(request.name, InMemory(x, y), ("1", "2"))
 
 
-GAUSSIANS = Kind("1200 points of two Gaussians in the unit square", load_gaussians, BOTH, source="drawn at once")
+GAUSSIANS = KnownData("1200 points of two Gaussians in the unit square", load_gaussians, BOTH, source="drawn at once")

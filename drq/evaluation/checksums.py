@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from drq.system.files import digest, in_one_piece
+from drq.system.files import atomic_write, digest
 
 NAME = "sha256sums"
 LINE = re.compile(r"([0-9a-f]{64}) [ *]((?:parts|records)/[0-9-]+\.(?:npz|parquet))")  # as coreutils write it
@@ -46,7 +46,7 @@ def rewrite(run: Path, files: Iterable[Path]) -> None:
     whole = kept | {each: digest(path) for each, path in names.items() if each not in kept}
     content = b"".join(_line(each, content) for each, content in whole.items())
     if content != ((run / NAME).read_bytes() if (run / NAME).exists() else b""):
-        with in_one_piece(run / NAME) as file:
+        with atomic_write(run / NAME) as file:
             file.write(content)
 
 

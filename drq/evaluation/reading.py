@@ -21,7 +21,7 @@ from drq.presets import PAPER_REACH, named
 from drq.registry import AIMS, CORRUPTIONS, FRONTS, SEARCHES, SMOOTHINGS
 from drq.search.gradient import Smoothing
 from drq.search.loop import Search
-from drq.system.code import PYTHON, behind, thing
+from drq.system.code import PYTHON, code_place, load_object
 from drq.threats.corruptions import KINDS, Corruption
 from drq.threats.listing import FAMILIES
 from drq.threats.paper_ensemble import ensemble
@@ -61,7 +61,7 @@ def made(role: str, given: Any, where: str, **defaults: Any) -> Any:
         return given
     table = {role: given} if isinstance(given, str) else dict(given)
     name = table.pop(role, None)
-    own = behind(name)
+    own = code_place(name)
     maker = _maker(role, name, where) if own is None else _own_maker(role, own, where)
     known = _known(maker)
     settings = {key: value for key, value in defaults.items() if key in known} | _settings(table, known, where)
@@ -85,7 +85,7 @@ def _maker(role: str, name: object, where: str) -> Callable[..., Any]:
 
 def _own_maker(role: str, place: str, where: str) -> Callable[..., Any]:
     """A class, or a function, of the caller's own code."""
-    found: Callable[..., Any] = called(thing, {"place": place}, where)
+    found: Callable[..., Any] = called(load_object, {"place": place}, where)
     try:
         inspect.signature(found)
     except (TypeError, ValueError) as error:
@@ -196,7 +196,7 @@ def defence(name: str, given: Any, where: str) -> Defence:
         return Custom(given)
     table = _as_table("defence", given, where)
     kind = table.pop("defence", "drq" if name not in ("standard", "drq", *PEERS) and table else name)
-    if (own := behind(kind)) is not None:
+    if (own := code_place(kind)) is not None:
         return Custom(own, {key: number(value) for key, value in table.items()})
     if kind == "standard":
         return called(Standard, _settings(table, _known(Standard), where), where)
@@ -238,7 +238,7 @@ def threat(name: str, given: Any, where: str, seed: int) -> dict[str, Threat | N
         settings = _settings({key: value for key, value in table.items() if key != "threat"}, _known(ensemble), where)
         found = called(ensemble, {"seed": seed} | settings, where)
         return {**found}
-    if behind(kind) is None and (not isinstance(kind, str) or kind not in THREATS):
+    if code_place(kind) is None and (not isinstance(kind, str) or kind not in THREATS):
         remedy = nearest(str(kind), [*THREATS, "clean", "ensemble"], "drq threats lists them; clean leaves inputs as they are")
         raise InputError(f"{where}.threat must be the name of a threat, got {kind!r}: {remedy}")
     return {name: made("threat", table, where, seed=seed)}

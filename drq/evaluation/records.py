@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drq.errors import InputError, imported, one_line, require
-from drq.system.files import in_one_piece
+from drq.system.files import atomic_write
 
 if TYPE_CHECKING:
     import polars
@@ -120,7 +120,7 @@ def write_part(path: Path, rows: Mapping[str, Any]) -> None:
         values: NDArray[Any] = np.asarray(rows.get(name, NOTHING[column.kind]), dtype=DTYPES[column.kind])
         constant = name != "index" and values.ndim == 1 and (values == values[0]).all()
         arrays[name] = values[0] if constant else values
-    with in_one_piece(path) as file:
+    with atomic_write(path) as file:
         np.savez_compressed(file, **arrays)
 
 

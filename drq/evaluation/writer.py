@@ -21,9 +21,9 @@ from drq.evaluation import checksums, growth
 from drq.evaluation.plan import Shard, Task
 from drq.evaluation.records import as_frame, write_part
 from drq.evaluation.run import Run, checked_part, warn_unverified
-from drq.system.files import claimed, in_one_piece
+from drq.system.files import atomic_write, try_lock
 
-DRAFT = ".*." + 32 * "[0-9a-f]"  # as files.in_one_piece names what it is writing
+DRAFT = ".*." + 32 * "[0-9a-f]"  # as files.atomic_write names what it is writing
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -55,7 +55,7 @@ class Writer:
         """Keep the rows of a shard; the rows come last, since they say that the shard is done."""
         with disk_errors(self.run.path):
             if images is not None:
-                with in_one_piece(self.run.path / "images" / f"{shard.key}.npz") as file:
+                with atomic_write(self.run.path / "images" / f"{shard.key}.npz") as file:
                     np.savez_compressed(file, images=images)
             path = self.run.path / "parts" / f"{shard.key}.npz"
             write_part(path, rows)
@@ -74,7 +74,7 @@ class Writer:
             require(len(frame) == planned and not twice, f"{task}", f"have {planned} different rows", len(frame), remedy)
             whole = BytesIO()  # written by us, since polars would tell a full disk as a broken file
             frame.write_parquet(whole)
-            with disk_errors(self.run.path), in_one_piece(self.run.path / "records" / f"{task.key}.parquet") as file:
+            with disk_errors(self.run.path), atomic_write(self.run.path / "records" / f"{task.key}.parquet") as file:
                 file.write(whole.getbuffer())
             self.finished.add(task.key)
         if parts:
@@ -127,7 +127,7 @@ def open_run(path: Path, about: Mapping[str, Any]) -> Iterator[Writer]:
 
 
 def _write_description(run: Run) -> None:
-    with disk_errors(run.path), in_one_piece(run.path / "run.json") as file:
+    with disk_errors(run.path), atomic_write(run.path / "run.json") as file:
         file.write(json.dumps(run.about, indent=2).encode())
 
 
@@ -143,7 +143,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _claim(file: FileIO, path: Path) -> None:
-    if not claimed(file):
+    if not try_lock(file):
         file.seek(0)
         holder = file.read().decode(errors="replace").strip() or "another process"
         remedy = "wait for it, stop it, or choose another directory"

@@ -19,7 +19,7 @@ from drq.errors import InputError
 from drq.images import View
 from drq.models import weights
 from drq.models.classifier import Card, Classifier
-from drq.models.known import Fitted
+from drq.models.known import FittedModel
 from drq.norms import Ball, Linf
 from drq.objectives import away_from
 from drq.search.gradient import Gradient
@@ -151,4 +151,4 @@ def load_digits(seed: int = 0, epochs: int = Recipe.epochs) -> Classifier:
     return classifier(Recipe(seed=seed, epochs=epochs))
 
 
-DIGITS = Fitted(SUMMARY, load_digits)
+DIGITS = FittedModel(SUMMARY, load_digits)

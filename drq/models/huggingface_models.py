@@ -14,7 +14,7 @@ from drq.errors import InputError, one_line, require
 from drq.images import View
 from drq.method.adapters import FirstOutput
 from drq.models.classifier import Card, Classifier
-from drq.models.known import Source
+from drq.models.known import ModelSource
 from drq.models.third_party import building, check_classes, from_hub, imported, settled
 from drq.system.files import digest
 
@@ -177,7 +177,7 @@ def _check_alike(processor: Any, view: View, mean: list[float], std: list[float]
         raise ValueError(f"its inputs differ by up to {furthest:.3g}")
 
 
-SOURCE = Source(
+SOURCE = ModelSource(
     "any image classifier on the Hugging Face hub, or in a folder of its layout",
     load_huggingface,
     "google/vit-base-patch16-224",

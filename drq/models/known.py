@@ -1,4 +1,4 @@
-"""What a model, or a source of models, is known for before it is loaded."""
+"""Models and sources of models that have a name: their description, and how they are loaded."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from torch import nn
 
 
-class Fitted(NamedTuple):
+class FittedModel(NamedTuple):
     """A model that scikit-learn's data is fitted to at first use; its name stands in :data:`drq.registry.FITTED`."""
 
     summary: str
     load: Callable[..., nn.Module]
 
 
-class Source(NamedTuple):
+class ModelSource(NamedTuple):
     """Models by names of their own, behind a name in :data:`drq.registry.SOURCES`."""
 
     summary: str

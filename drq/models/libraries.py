@@ -9,10 +9,10 @@ from torch import nn
 
 from drq.errors import InputError, one_line, require
 from drq.models.huggingface_models import load_huggingface
-from drq.models.known import Source
+from drq.models.known import ModelSource
 from drq.models.timm_models import load_timm
 from drq.models.torchvision_models import load_torchvision
-from drq.system.code import thing
+from drq.system.code import load_object
 
 __all__ = ["load_huggingface", "load_python", "load_timm", "load_torchvision"]
 
@@ -45,11 +45,11 @@ def load_python(target: str, /, **options: Any) -> nn.Module:
 
 
 def _factory(target: str) -> Any:
-    found = thing(target)
+    found = load_object(target)
     rule = "name a function or class that makes the model"
     made = callable(found) and not isinstance(found, nn.Module)
     require(made, target, rule, type(found).__name__, "write a function that returns it")
     return found
 
 
-SOURCE = Source("what a function of yours returns", load_python, "package.module:factory", ours=True)
+SOURCE = ModelSource("what a function of yours returns", load_python, "package.module:factory", ours=True)

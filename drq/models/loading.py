@@ -1,4 +1,4 @@
-"""Models by name: what there is, and how a name becomes a classifier."""
+"""Load a classifier by its name, and list all of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from drq.errors import InputError, nearest, require
 from drq.models import imagenet, published, robustbench, trained, weights
 from drq.models.classifier import Card, Classifier
 from drq.models.dncnn import Denoised
-from drq.models.known import Fitted, Source
-from drq.models.stored import NONE, Normalisation, Stored
+from drq.models.known import FittedModel, ModelSource
+from drq.models.stored import NONE, Normalisation, StoredModel
 from drq.registry import FITTED, PACKAGED, SOURCES, TRAINED
 from drq.system.files import models_folder
 
@@ -67,7 +67,7 @@ def _loader(name: str) -> Callable[..., nn.Module] | None:
         return partial(trained.load, name)
     if name in PACKAGED:
         return partial(imagenet.load, name)
-    found: Fitted | Source | None = FITTED.get(name) or SOURCES.get(name)
+    found: FittedModel | ModelSource | None = FITTED.get(name) or SOURCES.get(name)
     return found and found.load
 
 
@@ -132,7 +132,7 @@ def load_file(
     channels = Normalisation(told.get("mean", NONE.mean), told.get("std", NONE.std))
     summary = found.about.get("training", f"{told['architecture']} from a file")
     card = Card(f"file:{path}", summary, norm=told.get("norm"), radius=told.get("radius"))
-    return Stored(told["architecture"], told["classes"], card, channels).classifier(found)
+    return StoredModel(told["architecture"], told["classes"], card, channels).classifier(found)
 
 
 def _held(found: weights.Weights, name: str) -> tuple[float, ...]:
@@ -183,10 +183,10 @@ READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("download", "pretrained"), _flag),
 }
 NAMED: Mapping[str, Any] = ChainMap(TRAINED, FITTED, PACKAGED)  # type: ignore[arg-type]  # to read
-FILE = Source(
+FILE = ModelSource(
     "weights of an architecture of ours, from a file", load_file, "weights.safetensors?arch=preact_resnet18&classes=10", ours=True
 )
-DENOISED = Source("a CIFAR-10 model behind the paper's denoiser", load_denoised, "cifar10-small", ours=True)
+DENOISED = ModelSource("a CIFAR-10 model behind the paper's denoiser", load_denoised, "cifar10-small", ours=True)
 
 
 class Entry(NamedTuple):

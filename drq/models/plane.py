@@ -10,7 +10,7 @@ from drq.data.plane import points
 from drq.errors import imported
 from drq.method.adapters import Wrapper
 from drq.models.classifier import Card
-from drq.models.known import Fitted
+from drq.models.known import FittedModel
 from drq.models.scikit import from_sklearn
 
 NAME = "gaussians-svm"
@@ -44,4 +44,4 @@ def load() -> Machine:
     return Machine(from_sklearn(fitted()), Card(NAME, SUMMARY, classes=("1", "2")))
 
 
-MACHINE = Fitted(SUMMARY, load)
+MACHINE = FittedModel(SUMMARY, load)

@@ -11,8 +11,8 @@ from drq import registry
 from drq.errors import InputError, MissingError, nearest, require
 from drq.models import weights
 from drq.models.classifier import Card, Classifier
-from drq.models.known import Source
-from drq.models.stored import CIFAR10, CIFAR10_CLASSES, IMAGENET, Normalisation, Stored
+from drq.models.known import ModelSource
+from drq.models.stored import CIFAR10, CIFAR10_CLASSES, IMAGENET, Normalisation, StoredModel
 from drq.system import downloads
 from drq.system.files import models_folder
 from drq.system.progress import Bar
@@ -44,9 +44,9 @@ class Repository(NamedTuple):
 class Published:
     """A classifier from a file that others published."""
 
-    stored: Stored
+    stored: StoredModel
     file: str  # as it is called here
-    source: downloads.Source
+    source: downloads.RemoteFile
 
     def place(self) -> Path:
         """Where the file is, or would be downloaded to."""
@@ -79,8 +79,8 @@ def _network(
     """A network of ten classes; ``called`` is its file's name here, where the published one says too little."""
     classes = CIFAR10_CLASSES if len(channels.mean) == 3 else DIGITS
     card = replace(card, classes=classes, source=repository.shown(file), licence=repository.licence)
-    source = downloads.Source(repository.fetched(file), sha256, size)
-    return Published(Stored(arch, 10, card, channels), called or file, source)
+    source = downloads.RemoteFile(repository.fetched(file), sha256, size)
+    return Published(StoredModel(arch, 10, card, channels), called or file, source)
 
 
 def _trained(summary: str, norm: str | None = None, radius: float | None = None) -> Card:
@@ -195,4 +195,4 @@ def load(name: str, download: bool = False) -> Classifier:
     return stored.classifier(weights.read(path, known.source.checksum))
 
 
-SOURCE = Source("small networks that others published", load)
+SOURCE = ModelSource("small networks that others published", load)

@@ -14,8 +14,8 @@ from drq.errors import InputError, MissingError, nearest, require
 from drq.images import View
 from drq.models import weights
 from drq.models.classifier import Card
-from drq.models.known import Source
-from drq.models.stored import CIFAR10, CIFAR10_CLASSES, CIFAR100, HALF, IMAGENET, Stored
+from drq.models.known import ModelSource
+from drq.models.stored import CIFAR10, CIFAR10_CLASSES, CIFAR100, HALF, IMAGENET, StoredModel
 from drq.system.files import models_folder
 
 REMEDY = (
@@ -33,18 +33,22 @@ _cifar10 = partial(_trained, classes=CIFAR10_CLASSES)
 
 
 # Accuracies are RobustBench's: clean, and under AutoAttack.
-WONG = Stored("preact_resnet18_wong", 10, _cifar10("PreActResNet-18, 83.34 % clean, 43.21 % robust", "linf", 8 / 255), CIFAR10)
-GOWAL = Stored(
+WONG = StoredModel(
+    "preact_resnet18_wong", 10, _cifar10("PreActResNet-18, 83.34 % clean, 43.21 % robust", "linf", 8 / 255), CIFAR10
+)
+GOWAL = StoredModel(
     "wrn_28_10_gowal", 10, _cifar10("WideResNet-28-10 with Swish, 89.48 % clean, 62.80 % robust", "linf", 8 / 255), CIFAR10
 )
-RICE = Stored("preact_resnet18", 10, _cifar10("PreActResNet-18, 88.67 % clean, 67.68 % robust", "l2", 0.5), CIFAR10)
-AUGMIX = Stored("wrn_40_2", 10, _cifar10("WideResNet-40-2 trained with AugMix, 95.08 % clean"), HALF)
-RICE_CIFAR100 = Stored(
+RICE = StoredModel("preact_resnet18", 10, _cifar10("PreActResNet-18, 88.67 % clean, 67.68 % robust", "l2", 0.5), CIFAR10)
+AUGMIX = StoredModel("wrn_40_2", 10, _cifar10("WideResNet-40-2 trained with AugMix, 95.08 % clean"), HALF)
+RICE_CIFAR100 = StoredModel(
     "preact_resnet18", 100, _trained("PreActResNet-18, 53.83 % clean, 18.95 % robust", "linf", 8 / 255), CIFAR100
 )
-WONG_IMAGENET = Stored("resnet50", 1000, _trained("ResNet-50 on 288 x 288 pixels", "linf", 4 / 255, view=UNSCALED_288), IMAGENET)
-DEEP_AUGMENT = Stored("resnet50", 1000, _trained("ResNet-50 trained with DeepAugment and AugMix"), IMAGENET)
-PUBLISHED: Mapping[str, Stored] = registry.ROBUSTBENCH
+WONG_IMAGENET = StoredModel(
+    "resnet50", 1000, _trained("ResNet-50 on 288 x 288 pixels", "linf", 4 / 255, view=UNSCALED_288), IMAGENET
+)
+DEEP_AUGMENT = StoredModel("resnet50", 1000, _trained("ResNet-50 trained with DeepAugment and AugMix"), IMAGENET)
+PUBLISHED: Mapping[str, StoredModel] = registry.ROBUSTBENCH
 
 
 def load(name: str, sha256: str | None = None, download: bool = False) -> nn.Module:
@@ -83,4 +87,4 @@ def _by_package(name: str) -> nn.Module:
     return loaded.eval().requires_grad_(False)
 
 
-SOURCE = Source("the models of RobustBench", load)
+SOURCE = ModelSource("the models of RobustBench", load)

@@ -29,7 +29,7 @@ CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredModel:
     """All that a file of weights leaves unsaid."""
 
     arch: str

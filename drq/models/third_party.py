@@ -46,7 +46,7 @@ def check_classes(name: str, count: object) -> None:
 
 @contextmanager
 def building(name: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """Around the making of a model: the random state comes back as it was, and what the library refuses is one line."""
+    """Build a model of another library: the random state stays as it was, and what the library refuses is one line."""
     try:
         with torch.random.fork_rng(devices=[]):
             yield

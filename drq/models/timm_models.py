@@ -10,7 +10,7 @@ from typing import Any
 from drq.errors import require
 from drq.images import View
 from drq.models.classifier import Card, Classifier
-from drq.models.known import Source
+from drq.models.known import ModelSource
 from drq.models.third_party import File, absent, building, check_classes, check_name, from_hub, from_url, imported, settled
 from drq.models.weights import pickled
 from drq.system.files import digest
@@ -110,4 +110,4 @@ def _class_names(data: Any, model: Any, count: int) -> tuple[str, ...] | None:
     return tuple(known.index_to_description(index) for index in range(count)) if known.num_classes() == count else None
 
 
-SOURCE = Source("any image classifier of timm", load_timm, "resnet50")
+SOURCE = ModelSource("any image classifier of timm", load_timm, "resnet50")

@@ -10,7 +10,7 @@ from typing import Any
 from drq.errors import require
 from drq.images import View
 from drq.models.classifier import Card, Classifier
-from drq.models.known import Source
+from drq.models.known import ModelSource
 from drq.models.third_party import building, check_classes, check_name, from_url, imported, settled
 from drq.models.weights import pickled
 
@@ -34,7 +34,7 @@ def load_torchvision(
     found = from_url(title, entry.url, download) if pretrained else None
     with building(title, options):
         if found:
-            model = models.get_model(name, weights=Read(entry, found.path), **options)
+            model = models.get_model(name, weights=LocalWeights(entry, found.path), **options)
         else:
             model = models.get_model(name, weights=None, **_adapted(name, entry), **options)
     preset = entry.transforms()
@@ -45,7 +45,7 @@ def load_torchvision(
     return Classifier(settled(model), card, preset.mean, preset.std).eval()
 
 
-class Read:
+class LocalWeights:
     """Published weights with their file at hand.
 
     Torchvision's builders change architectures to suit the weights, and rename what has an old name. So they are handed this in
@@ -95,4 +95,4 @@ def _adapted(name: str, entry: Any) -> dict[str, Any]:
     return {"transform_input": True, "init_weights": False} if name in ("googlenet", "inception_v3") else {}
 
 
-SOURCE = Source("any image classifier of torchvision", load_torchvision, "resnet50")
+SOURCE = ModelSource("any image classifier of torchvision", load_torchvision, "resnet50")

@@ -13,14 +13,14 @@ from drq.errors import MissingError, require
 from drq.models import weights
 from drq.models.classifier import Card, Classifier
 from drq.models.dncnn import DnCNN
-from drq.models.stored import CIFAR10, CIFAR10_CLASSES, Stored
+from drq.models.stored import CIFAR10, CIFAR10_CLASSES, StoredModel
 from drq.system.files import models_folder
 
 PACKAGE = Path(__file__).parent
 
 
-def _cifar10(arch: str, name: str, summary: str, norm: str | None = None, radius: float | None = None) -> Stored:
-    return Stored(arch, 10, Card(name, summary, CIFAR10_CLASSES, norm=norm, radius=radius), CIFAR10)
+def _cifar10(arch: str, name: str, summary: str, norm: str | None = None, radius: float | None = None) -> StoredModel:
+    return StoredModel(arch, 10, Card(name, summary, CIFAR10_CLASSES, norm=norm, radius=radius), CIFAR10)
 
 
 _ADVERSARIAL = "adversarially trained on CIFAR-10 with"
@@ -31,7 +31,7 @@ LINF = _cifar10("preact_resnet18", "cifar10-linf", f"PreActResNet-18, {_ADVERSAR
 L2 = _cifar10("preact_resnet18", "cifar10-l2", f"PreActResNet-18, {_ADVERSARIAL} l2 0.5", "l2", 0.5)
 AUGMENT = _cifar10("preact_resnet18", "cifar10-augment", "PreActResNet-18, trained on CIFAR-10 with strong augmentation")
 PLAIN = _cifar10("preact_resnet18", "cifar10-plain", "PreActResNet-18, plainly trained on CIFAR-10")
-STORED: Mapping[str, Stored] = registry.TRAINED
+STORED: Mapping[str, StoredModel] = registry.TRAINED
 IN_THE_BOX = {"cifar10-small", "cifar10-tiny", "cifar10-denoiser"}
 
 

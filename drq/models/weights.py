@@ -17,7 +17,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from drq.errors import InputError, MissingError, require
-from drq.system.files import digest, in_one_piece
+from drq.system.files import atomic_write, digest
 
 AGAIN = "it is damaged or something else; fetch it again"
 CHECKSUM = "contents_sha256"  # what the files that we write say of themselves
@@ -169,5 +169,5 @@ def write(model: nn.Module, path: Path, about: Mapping[str, str] = MappingProxyT
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     if half:
         state = {name: each.half() if each.is_floating_point() and each.dim() > 1 else each for name, each in state.items()}
-    with in_one_piece(path) as file:
+    with atomic_write(path) as file:
         file.write(to_safetensors(state, metadata={**about, CHECKSUM: contents(state)}))

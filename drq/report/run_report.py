@@ -14,7 +14,7 @@ from drq.evaluation.showcase import examples
 from drq.report import tables
 from drq.report.html import report
 from drq.report.verdict import verdict
-from drq.system.files import in_one_piece
+from drq.system.files import atomic_write
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -101,7 +101,7 @@ def require_all() -> None:
 def write(path: Path, text: str) -> None:
     """Write a file in one piece."""
     try:
-        with in_one_piece(path) as file:
+        with atomic_write(path) as file:
             file.write(text.encode())
     except OSError as error:
         remedy = "choose another with --out"

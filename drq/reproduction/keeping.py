@@ -21,7 +21,7 @@ import numpy as np
 from drq.errors import InputError, require
 from drq.evaluation.records import COLUMNS, DETAILS, READABLE, SCHEMA_VERSION, columns, completed, require_polars
 from drq.evaluation.run import Run
-from drq.system.files import digest, in_one_piece
+from drq.system.files import atomic_write, digest
 
 if TYPE_CHECKING:
     import polars
@@ -60,7 +60,7 @@ def keep(run: Run, folder: Path) -> Record:
     record.rows.write_parquet(whole, compression="zstd", compression_level=19, statistics=False)
     told = {"schema_version": SCHEMA_VERSION, **record.about, "sha256": sha256(whole.getvalue()).hexdigest()}
     for suffix, content in (("parquet", whole.getvalue()), ("json", (json.dumps(told, indent=1) + "\n").encode())):
-        with in_one_piece(folder / f"{run.name}.{suffix}") as file:
+        with atomic_write(folder / f"{run.name}.{suffix}") as file:
             file.write(content)
     return record
 

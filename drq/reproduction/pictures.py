@@ -19,7 +19,7 @@ from drq.evaluation.records import require_polars
 from drq.method.calibration import Calibrated
 from drq.models.plane import NAME
 from drq.report import drawing, plots
-from drq.system.files import in_one_piece
+from drq.system.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ def saved(name: str, make: Callable[[], Figure], folder: Path) -> Path:
         matplotlib.rcdefaults()  # what the reader has set for figures of their own does not count
         matplotlib.rcParams.update(LOOK | {"svg.hashsalt": name})
         figure = make()
-        with in_one_piece(path) as file:
+        with atomic_write(path) as file:
             figure.savefig(file, format="svg", metadata={"Date": None})
     return path
 

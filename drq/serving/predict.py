@@ -22,7 +22,7 @@ from drq.errors import InputError, imported, require
 from drq.models.classifier import Card
 from drq.models.loading import load
 from drq.presets import named
-from drq.system.files import in_one_piece
+from drq.system.files import atomic_write
 from drq.system.progress import ProgressOption
 
 BATCH = 32  # pictures decided at once on a GPU, which one alone leaves idle; on a CPU it gains little and delays what is shown
@@ -221,7 +221,7 @@ class Predictor:
         sliced = pixels is not None and bool(found.decision.found)  # without a radius there is nothing to go through
         plane = self.robust.slice(found.decision, pixels) if sliced and pixels else None
         figure = plots.card(found.decision, plane, names=self.card.classes)
-        with in_one_piece(path) as file:
+        with atomic_write(path) as file:
             figure.savefig(file, format=path.suffix[1:].lower(), dpi=200)
 
 

@@ -1,1 +1,1 @@
-"""The machine below: files, downloads, threads, and how far long work is."""
+"""Services of the machine: files, downloads, threads, code by name, and progress of long work."""

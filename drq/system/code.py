@@ -1,4 +1,4 @@
-"""Names that run code: ``python:package.module:name`` leads to whatever that module has. In files they need leave."""
+"""Names that run code: ``python:package.module:name`` is an object of that module. In files they need permission."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ RUNS = re.compile(rf"(\w+:)*{PYTHON}")  # also behind names that go before other
 SHOWN = 120  # characters of a name, and of where it stands, at most
 
 
-def behind(name: object) -> str | None:
-    """Where a name that runs code leads to, as ``package.module:name``; None for all other names.
+def code_place(name: object) -> str | None:
+    """The place ``package.module:name`` in a name that runs code; None for all other names.
 
-    >>> behind("python:package.module:function"), behind("digits")
+    >>> code_place("python:package.module:function"), code_place("digits")
     ('package.module:function', None)
     """
     return name.removeprefix(PYTHON) if isinstance(name, str) and name.startswith(PYTHON) else None
 
 
-def thing(place: str) -> Any:
-    """What ``package.module:name`` leads to; the module is imported, and with it its code is run.
+def load_object(place: str) -> Any:
+    """The object at ``package.module:name``; the module is imported, and with it its code is run.
 
-    >>> thing("fractions:Fraction.from_float")(0.5)
+    >>> load_object("fractions:Fraction.from_float")(0.5)
     Fraction(1, 2)
     """
     module, colon, name = place.partition(":")
@@ -46,7 +46,7 @@ def thing(place: str) -> Any:
 
 
 def refuse_code(contents: object, file: str | Path, allow_code: bool) -> None:
-    """Refuse what a file says where that names code to run, at any depth, unless somebody who trusts it allowed that.
+    """Refuse the contents of a file that names code to run, at any depth, unless the caller allowed it.
 
     >>> refuse_code({"models": ["digits"]}, "mine.toml", allow_code=False)
     >>> refuse_code({"models": ["python:os:system?command=ls"]}, "theirs.toml", allow_code=False)

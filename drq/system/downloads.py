@@ -1,4 +1,4 @@
-"""Files from the network, in whole or not at all: resumed where they stopped, checked, and unpacked without trust."""
+"""Download files, whole or not at all: resumed where they stopped, verified, and unpacked without trust."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from drq.errors import InputError, require
-from drq.system.files import claimed, digest
+from drq.system.files import digest, try_lock
 from drq.system.progress import Tell, silent
 
 TIMEOUT = 30.0  # seconds without an answer
@@ -32,10 +32,10 @@ ALGORITHMS = {32: "md5", 64: "sha256"}  # by the number of digits
 
 
 @dataclass(frozen=True)
-class Source:
-    """A file on the network, and how it is recognised.
+class RemoteFile:
+    """A file on the network, with its checksum.
 
-    >>> Source("https://example.org/files/a.tar?download=1", "0" * 32).file_name
+    >>> RemoteFile("https://example.org/files/a.tar?download=1", "0" * 32).file_name
     'a.tar'
     """
 
@@ -45,7 +45,7 @@ class Source:
 
     @property
     def file_name(self) -> str:
-        """What the file is called."""
+        """The name of the file."""
         return PurePosixPath(urlsplit(self.url).path).name
 
     @property
@@ -58,75 +58,75 @@ class Source:
         return digest(path, self.algorithm) == self.checksum
 
 
-def fetch(source: Source, path: Path, tell: Tell = silent) -> Path:
+def fetch(remote: RemoteFile, path: Path, tell: Tell = silent) -> Path:
     """The file at ``path``; downloaded unless it lies there already.
 
     It grows as ``<path>.part``, which a later call resumes, and gets its name once its checksum is right.
     """
     part = path.with_name(f"{path.name}.part")
-    with alone(path, tell):
+    with locked(path, tell):
         if path.exists():
-            rule, remedy = f"have the {source.algorithm} {source.checksum}", "remove it to download it anew"
-            require(source.matches(path), str(path), rule, "another", remedy)
+            rule, remedy = f"have the {remote.algorithm} {remote.checksum}", "remove it to download it anew"
+            require(remote.matches(path), str(path), rule, "another", remedy)
             return path
         inherited = part.exists()
-        _download(source, path, part, tell)
-        if inherited and not source.matches(part):  # it began as another version of the file
+        _download(remote, path, part, tell)
+        if inherited and not remote.matches(part):  # it began as another version of the file
             part.unlink()
-            _download(source, path, part, tell)
-        if not source.matches(part):
+            _download(remote, path, part, tell)
+        if not remote.matches(part):
             part.unlink()
-            raise _failure(source, path, f"what came has another {source.algorithm} than {source.checksum}, and was removed")
-        with writing(path):
+            raise _failure(remote, path, f"what came has another {remote.algorithm} than {remote.checksum}, and was removed")
+        with disk_errors(path):
             part.replace(path)
     return path
 
 
-def _failure(source: Source, path: Path, reason: object) -> InputError:
-    by_hand = f"try again later, or put {source.file_name} at {path} by hand, or set {FOLDERS} to a folder that has it"
-    return InputError(f"{source.url} could not be downloaded ({' '.join(str(reason).split())}): {by_hand}")
+def _failure(remote: RemoteFile, path: Path, reason: object) -> InputError:
+    by_hand = f"try again later, or put {remote.file_name} at {path} by hand, or set {FOLDERS} to a folder that has it"
+    return InputError(f"{remote.url} could not be downloaded ({' '.join(str(reason).split())}): {by_hand}")
 
 
-def _download(source: Source, path: Path, part: Path, tell: Tell) -> None:
+def _download(remote: RemoteFile, path: Path, part: Path, tell: Tell) -> None:
     """Fill the part, with as many connections as it takes; a failure keeps it."""
     reason: object = None
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(PAUSE * 2 ** (attempt - 1))
         try:
-            _stream(source, part, tell)
+            _stream(remote, part, tell)
             return
         except HTTPError as error:
             error.close()
             if error.code == 416 and part.exists():  # the part has all there is; the checksum will tell
                 return
             if error.code < 500 and error.code != 429:  # only an overloaded server is worth asking again
-                raise _failure(source, path, error) from error
+                raise _failure(remote, path, error) from error
             reason = error
         except URLError as error:  # nobody answers
             if not attempt:
-                raise _failure(source, path, error.reason) from error
+                raise _failure(remote, path, error.reason) from error
             reason = error.reason
         except (OSError, HTTPException) as error:
             reason = repr(error) if not str(error) else error
-    raise _failure(source, path, f"the connection dropped {ATTEMPTS} times, last by: {reason}")
+    raise _failure(remote, path, f"the connection dropped {ATTEMPTS} times, last by: {reason}")
 
 
-def _stream(source: Source, part: Path, tell: Tell) -> None:
+def _stream(remote: RemoteFile, part: Path, tell: Tell) -> None:
     """One connection: ask for what is missing of the part, and append it."""
     done = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "drq", "Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
-    with urlopen(Request(source.url, headers=headers), timeout=TIMEOUT) as reply:
+    with urlopen(Request(remote.url, headers=headers), timeout=TIMEOUT) as reply:
         done = _start(reply, part, done)
         length = reply.headers.get("Content-Length", "")
         promised = done + int(length) if length.isdecimal() else None
         while chunk := reply.read(CHUNK):
-            with writing(part), part.open("ab") as file:  # not around the reading, whose errors are the network's
+            with disk_errors(part), part.open("ab") as file:  # not around the reading, whose errors are the network's
                 file.write(chunk)
             done += len(chunk)
-            total = promised or source.size
+            total = promised or remote.size
             of = f" of {total / 1e6:.1f}" if total else ""
-            tell(min(done / total, 1.0) if total else 0.0, f"{done / 1e6:.1f}{of} MB from {urlsplit(source.url).netloc}")
+            tell(min(done / total, 1.0) if total else 0.0, f"{done / 1e6:.1f}{of} MB from {urlsplit(remote.url).netloc}")
     if promised is not None and done < promised:
         raise ConnectionError(f"it ended after {done} of {promised} bytes")
 
@@ -134,7 +134,7 @@ def _stream(source: Source, part: Path, tell: Tell) -> None:
 def _start(reply: HTTPResponse, part: Path, done: int) -> int:
     """From which byte the reply goes on: 0 where the server sends everything again."""
     if reply.status != 206:
-        with writing(part):
+        with disk_errors(part):
             part.write_bytes(b"")
         return 0
     if not reply.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
@@ -144,8 +144,8 @@ def _start(reply: HTTPResponse, part: Path, done: int) -> int:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """What the disk refuses, as one line."""
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the disk into one clear line."""
     try:
         yield
     except OSError as error:
@@ -154,10 +154,10 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone(path: Path, tell: Tell) -> Iterator[None]:
+def locked(path: Path, tell: Tell) -> Iterator[None]:
     """Whoever else wants to write ``path`` waits meanwhile. The lock goes with the process that holds it, however that ends."""
     lock = path.with_name(f".{path.name}.lock")
-    with writing(path.parent):
+    with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = None
         while file is None:
@@ -173,7 +173,7 @@ def _locked(lock: Path, tell: Tell) -> IO[str] | None:
     """The file, locked; None where another process has it, or has just removed it."""
     file = lock.open("a")
     try:
-        if not claimed(file):
+        if not try_lock(file):
             tell(0.0, "another process is at it: waiting")
             time.sleep(WAIT)
         elif os.path.samestat(os.fstat(file.fileno()), lock.stat()):
@@ -186,17 +186,17 @@ def _locked(lock: Path, tell: Tell) -> IO[str] | None:
     return None
 
 
-def obtain(source: Source, folder: Path, needed: Sequence[str], tell: Tell = silent) -> None:
+def fetch_archive(remote: RemoteFile, folder: Path, needed: Sequence[str], tell: Tell = silent) -> None:
     """Fill ``folder`` from an archive that holds it, unless it has all the ``needed`` files already.
 
     The archive is fetched beside it and removed in the end; one that was put there by hand is used, and stays.
     """
-    archive = folder.with_name(source.file_name)
-    with alone(folder, tell):
+    archive = folder.with_name(remote.file_name)
+    with locked(folder, tell):
         if all((folder / name).exists() for name in needed):
             return
         by_hand = archive.exists()
-        fetch(source, archive, tell)
+        fetch(remote, archive, tell)
         tell(1.0, f"unpacking {archive.name}")
         unpack(archive, folder)
         if not by_hand:
@@ -205,7 +205,7 @@ def obtain(source: Source, folder: Path, needed: Sequence[str], tell: Tell = sil
 
 def unpack(archive: Path, folder: Path) -> None:
     """Fill ``folder`` with what the tar has below that name; files that lie there already stay."""
-    with writing(folder), tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as room:
+    with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as room:
         try:
             with tarfile.open(archive) as tar:
                 for member in tar:

@@ -1,4 +1,4 @@
-"""Where files are kept, how they are told apart, and how they are written: in one piece, so that nobody reads half of one."""
+"""Folders of the package, checksums, locks, and atomic writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ except ModuleNotFoundError:  # Windows: there, processes are not told apart
 
 
 def cache_folder() -> Path:
-    """What the package makes for itself: DRQ_CACHE, else drq in XDG_CACHE_HOME, else ~/.cache/drq."""
+    """The folder for what the package makes itself: DRQ_CACHE, else drq in XDG_CACHE_HOME, else ~/.cache/drq."""
     if chosen := os.environ.get("DRQ_CACHE"):
         return Path(chosen)
     try:
@@ -29,16 +29,16 @@ def cache_folder() -> Path:
 
 
 def models_folder() -> Path:
-    """Where weights are looked for by name: DRQ_MODELS, else models in the cache."""
+    """The folder in which weights are looked for by name: DRQ_MODELS, else models in the cache."""
     return Path(os.environ.get("DRQ_MODELS") or cache_folder() / "models")
 
 
 def data_folder() -> Path:
-    """Where datasets are looked for by name: DRQ_DATA, else data in the cache."""
+    """The folder in which data sets are looked for by name: DRQ_DATA, else data in the cache."""
     return Path(os.environ.get("DRQ_DATA") or cache_folder() / "data")
 
 
-def claimed(file: IO[Any]) -> bool:
+def try_lock(file: IO[Any]) -> bool:
     """Lock an open file for this process, until it is closed or the process ends; False where another process has it.
 
     Raises:
@@ -59,7 +59,7 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
 
 
 @contextmanager
-def in_one_piece(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A file to write ``path`` with: whoever reads meanwhile sees the old one, and a failure leaves the old one."""
     path = path.resolve()  # a link stays one
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How many threads torch uses. Sums over more threads are ordered otherwise, so results on a CPU depend on it."""
+"""The number of threads that torch uses. It changes the order of sums, so results on a CPU depend on it."""
 
 from __future__ import annotations
 

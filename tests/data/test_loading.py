@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import drq.data
 import drq.data.digits
-from drq.data.dataset import Held
+from drq.data.dataset import InMemory
 from drq.errors import InputError
 from drq.images import View
 
@@ -28,7 +28,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def data():
-    return drq.data.Data("four", Held(X, Y), tuple("0123456789"), subset=(3, 7, 9))
+    return drq.data.Data("four", InMemory(X, Y), tuple("0123456789"), subset=(3, 7, 9))
 
 
 class Items(Dataset):

@@ -103,9 +103,9 @@ def test_a_download_fetches_what_is_missing_and_checks_it(home, server, monkeypa
     with pytest.raises(InputError, match=r"run drq data mnist --download .* or get https://\S+/t10k-images\S+.gz by hand"):
         drq.data.load("mnist")
     address = server.url.replace("data.bin", f"{IMAGES}.gz")
-    source = module.Source(address, hashlib.md5(server.content).hexdigest())
-    labels = module.Source(server.url.replace("data.bin", f"{LABELS}.gz"), "0" * 32)
-    origin = module.Origin(("MNIST/raw", "MNIST"), gzipped=(source, labels))
+    remote = module.RemoteFile(address, hashlib.md5(server.content).hexdigest())
+    labels = module.RemoteFile(server.url.replace("data.bin", f"{LABELS}.gz"), "0" * 32)
+    origin = module.Origin(("MNIST/raw", "MNIST"), gzipped=(remote, labels))
     monkeypatch.setitem(LAYOUTS, "mnist", LAYOUTS["mnist"]._replace(origin=origin))
     assert torch.equal(drq.data.load("mnist", download=True)[3][0], torch.tensor(x[3])[None].float() / 255)
     assert len(server.asked) == 1
@@ -164,15 +164,15 @@ def test_damaged_files_are_one_line(home, case):
 def test_a_gzipped_file_is_inflated_no_further_than_its_header_says(home, monkeypatch):
     """A few kilobytes may stand for gigabytes."""
     mnist(home)
-    asked = []
+    request = []
     real = gzip.GzipFile.read
-    monkeypatch.setattr(gzip.GzipFile, "read", lambda self, size=-1: asked.append(size) or real(self, size))
+    monkeypatch.setattr(gzip.GzipFile, "read", lambda self, size=-1: request.append(size) or real(self, size))
     packer = zlib.compressobj(1, wbits=31)
     bomb = packer.compress(WHOLE) + b"".join(packer.compress(bytes(10**6)) for _ in range(100)) + packer.flush()
     (home / "MNIST" / "raw" / IMAGES).write_bytes(bomb)
     with pytest.raises(InputError, match="got more than its 7840000 values"):
         drq.data.load("mnist")
-    assert asked == [16, 7_840_001]
+    assert request == [16, 7_840_001]
 
 
 def test_corruptions_and_movements_take_grey_images_of_28_pixels(home):

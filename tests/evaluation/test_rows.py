@@ -29,7 +29,7 @@ from torch.utils.data import TensorDataset
 
 import drq
 from drq import Spec, Trial, threats
-from drq.data.dataset import Data, Held
+from drq.data.dataset import Data, InMemory
 from drq.evaluation.records import COLUMNS
 from drq.method.adapters import Subset
 from drq.method.execution import InPrecision
@@ -112,8 +112,8 @@ class TestRows:
     @pytest.mark.parametrize("defence", list(DEFENCES))
     def test_rounded_to_8_bits(self, whole: drq.Run, threat: str, defence: str) -> None:
         rounded = torch.round(self.moved(threat) * 255) / 255
-        asked = MODEL if defence == "standard" else drq.DRQ(MODEL, **DEFENCES[defence])
-        answer = asked(rounded).argmax(1) if defence == "standard" else asked.decide(rounded).label
+        request = MODEL if defence == "standard" else drq.DRQ(MODEL, **DEFENCES[defence])
+        answer = request(rounded).argmax(1) if defence == "standard" else request.decide(rounded).label
         found = rows(whole.records, threat, defence)
         assert found["rounded_prediction"] == answer.tolist()
         assert found["survives_rounding"] == [
@@ -229,7 +229,7 @@ def test_data_of_some_classes_is_judged_on_those(tmp_path: Path) -> None:
         best = cut(X).argmax(1)
         assert (model(X).argmax(1) != torch.tensor(shown)[best]).any()
     names = tuple("abcdef")
-    data = Data("some", Held(X, torch.tensor(shown)[(best + INDEX % 2) % 3]), names, subset=shown)
+    data = Data("some", InMemory(X, torch.tensor(shown)[(best + INDEX % 2) % 3]), names, subset=shown)
     run = drq.evaluate(
         ours(models={"mine": model}, data={"some": data}, defences={"standard": {}, "fixed": FIXED}, shard=10), tmp_path
     )

@@ -19,7 +19,7 @@ import drq
 from drq.models import published
 from drq.models.architectures import blank
 from drq.models.weights import Weights, fill
-from drq.system.downloads import Source
+from drq.system.downloads import RemoteFile
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CIFAR = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
@@ -182,14 +182,14 @@ class TestRefused:
         known = published.PUBLISHED[SMALL]
         torch.save(values(networks.lenet5()), folder / known.file)
         checksum = hashlib.sha256((folder / known.file).read_bytes()).hexdigest()
-        monkeypatch.setattr(published, "CNN_A_MIX", replace(known, source=Source(known.source.url, checksum)))
+        monkeypatch.setattr(published, "CNN_A_MIX", replace(known, source=RemoteFile(known.source.url, checksum)))
         refused(drq.load_model, f"published:{SMALL}", words=["it is of another architecture"])
 
     def test_a_file_that_would_run_code(self, folder, monkeypatch, capsys):
         known = published.PUBLISHED[SMALL]
         torch.save(torch.nn.Linear(1, 1), folder / known.file)
         checksum = hashlib.sha256((folder / known.file).read_bytes()).hexdigest()
-        monkeypatch.setattr(published, "CNN_A_MIX", replace(known, source=Source(known.source.url, checksum)))
+        monkeypatch.setattr(published, "CNN_A_MIX", replace(known, source=RemoteFile(known.source.url, checksum)))
         refused(drq.load_model, f"published:{SMALL}", words=["must be tensors and nothing else"])
         assert not capsys.readouterr().out
 
@@ -221,7 +221,7 @@ class TestDownloads:
         made = folder / "made.pt"
         torch.save(values(KNOWN[SMALL].shapes), made)
         server.content = made.read_bytes()
-        source = Source(server.url, hashlib.sha256(server.content).hexdigest(), len(server.content))
+        source = RemoteFile(server.url, hashlib.sha256(server.content).hexdigest(), len(server.content))
         monkeypatch.setattr(published, "CNN_A_MIX", replace(published.PUBLISHED[SMALL], source=source))
         return server
 

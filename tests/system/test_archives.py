@@ -11,7 +11,7 @@ from testbed.server import CONTENT, refused
 import drq.data
 from drq.data.cifar import LAYOUTS
 from drq.data.corrupted import ARRAYS
-from drq.system.downloads import obtain, unpack
+from drq.system.downloads import fetch_archive, unpack
 
 
 def archive(members: dict[str, bytes | str], mode: str = "w") -> bytes:
@@ -85,16 +85,16 @@ def test_a_damaged_tar_is_one_line(tmp_path, content):
 
 def test_an_archive_is_fetched_unpacked_and_removed(server, tmp_path):
     server.content = archive({"set/x": b"1"})
-    obtain(server.source(), tmp_path / "set", ["x"])
+    fetch_archive(server.remote(), tmp_path / "set", ["x"])
     assert [str(each.relative_to(tmp_path)) for each in sorted(tmp_path.rglob("*"))] == ["set", "set/x"]
-    obtain(server.source(), tmp_path / "set", ["x"])
+    fetch_archive(server.remote(), tmp_path / "set", ["x"])
     assert server.asked == [None]
 
 
 def test_an_archive_put_there_by_hand_is_used_and_stays(server, tmp_path):
     server.content = archive({"set/x": b"1"})
     (tmp_path / "data.bin").write_bytes(server.content)
-    obtain(server.source(), tmp_path / "set", ["x"])
+    fetch_archive(server.remote(), tmp_path / "set", ["x"])
     assert server.asked == []
     assert sorted(each.name for each in tmp_path.iterdir()) == ["data.bin", "set"]
 
@@ -105,7 +105,7 @@ def test_cifar10_comes_when_it_is_asked_for(server, tmp_path, tmp_path_factory, 
     members = {f"cifar-10-batches-py/{each.name}": each.read_bytes() for each in (elsewhere / "cifar-10-batches-py").iterdir()}
     server.content = archive(members, "w:gz")
     layout = LAYOUTS["cifar10"]
-    monkeypatch.setitem(LAYOUTS, "cifar10", layout._replace(origin=replace(layout.origin, archive=server.source())))
+    monkeypatch.setitem(LAYOUTS, "cifar10", layout._replace(origin=replace(layout.origin, archive=server.remote())))
     monkeypatch.setenv("DRQ_DATA", str(tmp_path / "new"))
     with refused("cifar-10-batches-py", server.url, "--download"):
         drq.data.load("cifar10")
@@ -125,7 +125,7 @@ def test_corrupted_arrays_come_instead_of_being_made(server, tmp_path, tmp_path_
     x, _ = cifar10_c(elsewhere, "fog", each=1)
     members = {f"CIFAR-10-C/{each.name}": each.read_bytes() for each in (elsewhere / "CIFAR-10-C").iterdir()}
     server.content = archive(members)
-    monkeypatch.setitem(ARRAYS, "cifar10-c", replace(ARRAYS["cifar10-c"], archive=server.source()))
+    monkeypatch.setitem(ARRAYS, "cifar10-c", replace(ARRAYS["cifar10-c"], archive=server.remote()))
     monkeypatch.setenv("DRQ_DATA", str(tmp_path))
     cifar10(tmp_path)
     data = drq.data.load("cifar10-c/fog/2", download=True, tell=lambda *_: None)

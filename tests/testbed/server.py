@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drq.errors import InputError
-from drq.system.downloads import Source
+from drq.system.downloads import RemoteFile
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 
@@ -34,8 +34,8 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/files/data.bin?download=1"
 
-    def source(self, content: bytes | None = None) -> Source:
-        return Source(self.url, hashlib.md5(self.content if content is None else content).hexdigest())
+    def remote(self, content: bytes | None = None) -> RemoteFile:
+        return RemoteFile(self.url, hashlib.md5(self.content if content is None else content).hexdigest())
 
 
 class Handler(BaseHTTPRequestHandler):

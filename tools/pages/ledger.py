@@ -18,7 +18,7 @@ from drq.reproduction.keeping import kept
 from drq.reproduction.pictures import FIGURES, draw, saved, selective
 from drq.reproduction.provenance import made, short
 from drq.reproduction.results import beside, findings, section, verdicts
-from drq.system.files import in_one_piece
+from drq.system.files import atomic_write
 from tools.pages import peers, presets
 from tools.pages.reasons import of_claims, of_sign
 
@@ -60,7 +60,7 @@ def write(records: Path, page: Path) -> list[Path]:
     pages = {page: ledger, page.with_name("peers.md"): peers.page, page.with_name("presets.md"): presets.page}
     paths, folder = [*pages], page.parent / "images" / "paper"
     for path, text in pages.items():
-        with in_one_piece(path) as file:
+        with atomic_write(path) as file:
             file.write(text(records).encode())
     for name in FIGURES:
         if (records / f"{name}.svg").exists():

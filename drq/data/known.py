@@ -1,4 +1,4 @@
-"""What a data set is known for: one line on it, how it is opened, and whether it is here."""
+"""A data set that has a name: its description, how it is opened, and whether it is present."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from drq.data.dataset import Data
-from drq.data.places import Asked, Origin
+from drq.data.places import DataRequest, Origin
 from drq.system.files import data_folder
 
 BOTH = ("train", "test")
 
 
-class Kind(NamedTuple):
+class KnownData(NamedTuple):
     """A data set, or a family of them; its name stands in :data:`drq.registry.DATA`."""
 
     summary: str
-    open: Callable[[Asked], Data]
+    open: Callable[[DataRequest], Data]
     splits: tuple[str, ...] = ("test",)
     origin: Origin | None = None
     needed: tuple[str, ...] = ()  # in the folder, to be present
     choice: str = ""  # of a family: what stands behind its name, in capitals
-    made_of: Kind | None = None  # of corruptions: what they are made of on the fly, where they are missing
+    made_of: KnownData | None = None  # of corruptions: what they are made of on the fly, where they are missing
     source: str = ""  # what it is read from, where that is no folder
     library: str = ""  # that must be installed for it
 
