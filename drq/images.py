@@ -1,4 +1,4 @@
-"""Pictures: how a file is read safely, and how it becomes the input of a model."""
+"""Read picture files safely, and turn them into inputs of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same method, sooner: searches of many samples on a fixed number of rows, and models compiled once."""
+"""The same method, faster: searches of many samples on a fixed number of rows, and models compiled once."""
 
 from drq.old_names import of_room
 

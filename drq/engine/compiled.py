@@ -1,4 +1,4 @@
-"""A model compiled once for batches of any size, beside the model itself, which stays as it is."""
+"""A model compiled once for batches of any size; the model itself stays as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What carries out searches on slots: it compiles the model once, and keeps several blocks of samples under way."""
+"""The engine: compiles the model once, and searches several blocks of samples at a time on slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy of a model that computes the same sooner.
+"""A copy of a model that computes the same faster.
 
 Where a pass asks for gradients of its input only, weights are constants, and what a pass would compute from them over again, for
 every value, is computed once a call. Every weight that has no quicker form is the model's own memory.

@@ -1,4 +1,4 @@
-"""Where shards are judged: in this process, or on a Ray cluster. Both give the same rows."""
+"""Engines that judge shards: in this process, or on a Ray cluster. Both give the same rows."""
 
 from __future__ import annotations
 

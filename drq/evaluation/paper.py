@@ -1,4 +1,4 @@
-"""What comes beside the code: a spec for every table and figure of the paper, and the numbers that the paper has there."""
+"""The experiments of the paper: a spec for every table and figure, and the numbers that the paper has there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spec cut into pieces of work: tasks, and shards of their samples, whose rows are written together."""
+"""The plan of an evaluation: tasks, and shards of their samples, whose rows are written together."""
 
 from __future__ import annotations
 

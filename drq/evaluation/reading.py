@@ -1,4 +1,4 @@
-"""Settings in words and numbers, as a TOML file has them, become threats, searches and defences."""
+"""Build threats, searches and defences from their settings in a TOML file."""
 
 from __future__ import annotations
 

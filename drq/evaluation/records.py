@@ -1,4 +1,4 @@
-"""What a record is: one row for each (sample, threat, defence), and how rows are kept in files.
+"""Records: one row for each sample, threat and defence; their columns, and how rows are stored in files.
 
 The loop writes parts, ``.npz`` files that numpy alone can write and read; where polars is installed, finished parts become
 Parquet. Both hold the same columns, which :data:`COLUMNS` describes.

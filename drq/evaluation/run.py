@@ -1,4 +1,4 @@
-"""A run is a directory: what was evaluated, and its records. Everything that is shown is a function of these.
+"""Read a run: a directory with what was evaluated, and its records. Everything that is shown is a function of these.
 
 - ``run.json``: what is evaluated, its hash, its tasks by number with the hashes of their rows, and what was missing;
 - ``parts/TASK-FIRST.npz``: rows as the loop wrote them, one file a shard, each in one piece;

@@ -1,4 +1,4 @@
-"""Pictures for a report: inputs that were kept, beside what they were before, with what was said about them."""
+"""Example pictures for a report: kept inputs beside their originals, with the answers to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where specs come from: a file, a table, a run, or the experiments of the paper, which have names."""
+"""Find a spec: in a file, a table, a run, or among the named experiments of the paper."""
 
 from __future__ import annotations
 

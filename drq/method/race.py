@@ -1,4 +1,4 @@
-"""A race of classes: those that fall behind early in exploration are not explored to the end.
+"""The race of classes: those that fall behind early in exploration are dropped.
 
 Not provable, unlike exact pruning: a class may be slow at first. docs/speed.md has how often the answer stays the same.
 """

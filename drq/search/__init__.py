@@ -1,4 +1,4 @@
-"""How a point is searched: the only loop over steps, and the methods that propose points."""
+"""Searches for a better point: the only loop over steps, and the methods that propose points."""
 
 from drq.old_names import of_room
 

@@ -1,4 +1,4 @@
-"""How a point is searched: what a method is, and the loop over its steps.
+"""The loop over the steps of a search, and the interface of the methods that propose points.
 
 At every step a method observes a point (its score, perhaps its gradient) and moves to the next; the loop keeps the best admitted
 point. Rows are independent problems, so results never depend on what else is in the batch; indexing any part selects rows.

@@ -1,4 +1,4 @@
-"""The nearest point at which an objective admits: the Fast Minimum-Norm attack, with any objective."""
+"""The Fast Minimum-Norm attack: the nearest point at which any objective is at most 0."""
 
 from __future__ import annotations
 

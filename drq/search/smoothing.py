@@ -1,4 +1,4 @@
-"""Gradients averaged over points nearby: over noise, or over the worst points that an inner attack finds."""
+"""Gradients averaged over nearby points: random ones, or the worst ones that an inner attack finds."""
 
 from __future__ import annotations
 
