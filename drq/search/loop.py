@@ -75,6 +75,10 @@ class Search(ABC):
     unroll: bool = False  # whether the result is differentiable through the steps
     checkpoint: bool = False  # whether an unrolled step is recomputed in the backward pass
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        require(not hasattr(cls, "look"), cls.__name__, "override observe", "look", "rename it: so it is called since 0.2")
+
     @property
     @abstractmethod
     def steps(self) -> int:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from testbed.classifiers import inputs, linear, network
+from testbed.refusals import refused
 from torch import Tensor
 
 import drq
@@ -273,3 +274,14 @@ def test_a_look_in_pieces_is_the_look_at_all(at_once):
     torch.testing.assert_close(found.point, other.point)
     torch.testing.assert_close(found.value, other.value)
     assert max(sizes) <= at_once
+
+
+def test_a_search_of_0_1_is_told_what_it_overrides_now():
+    def old() -> type:
+        class Old(drq.Gradient):
+            def look(self, objective, ball, state, count):
+                return None
+
+        return Old
+
+    refused(old, words=["Old must override observe, got look", "0.2"])
