@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from drq.bench.attacks import OURS
 from drq.bench.contestants import NAIVE
-from drq.bench.measuring import read
-from drq.bench.subject import THREATS
+from drq.bench.inputs import THREATS
+from drq.bench.measure import read
 from drq.errors import InputError
 
 Record = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Whether contestants give the labels of float32 without pruning: on clean, on corrupted and on attacked images."""
+"""Compare each contestant's labels with those of float32 without pruning, on clean, corrupted and attacked images."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from drq.bench.bench_run import BenchRun, Task
 from drq.bench.contestants import REFERENCE, Contestant
+from drq.bench.inputs import THREATS
 from drq.bench.naive import Answer
-from drq.bench.subject import THREATS
-from drq.bench.workshop import Task, Workshop
 
-UNREACHED = -1e4  # log-odds of a class without a point, as in DRQ's scores: a finite gap
+UNREACHED = -1e4  # log-odds of a class that was not reached, as in DRQ's scores, so that gaps stay finite
 
 
-def tasks(shop: Workshop) -> list[Task]:
-    """For each condition the reference first, then one for each contestant; the naive loop on clean images alone."""
-    found = []
+def tasks(run: BenchRun) -> list[Task]:
+    """Return one task for each condition and contestant, the reference first; the naive loop is compared on clean images only."""
+    planned = []
     for threat in THREATS:
-        for each in sorted(shop.contestants, key=lambda each: each.name != REFERENCE):
-            if each.naive and threat != "clean":
+        for contestant in sorted(run.contestants, key=lambda contestant: contestant.name != REFERENCE):
+            if contestant.naive and threat != "clean":
                 continue
-            known = threat == "clean" and "speed" in shop.settings.parts
-            weight = each.share * (0.1 if known else shop.samples(each))
-            found.append(Task(f"labels of {each.name}, {threat}", weight, partial(_compare, shop, each, threat)))
-    return found
+            timed_before = threat == "clean" and "speed" in run.settings.parts
+            weight = contestant.share * (0.1 if timed_before else run.samples(contestant))
+            planned.append(Task(f"labels of {contestant.name}, {threat}", weight, partial(_compare, run, contestant, threat)))
+    return planned
 
 
-def _compare(shop: Workshop, contestant: Contestant, threat: str) -> None:
-    answer = _answer(shop, contestant, threat)
+def _compare(run: BenchRun, contestant: Contestant, threat: str) -> None:
+    answer = _answer(run, contestant, threat)
     if contestant.name == REFERENCE:
-        shop.answers[f"{REFERENCE}, {threat}"] = answer
-    reference = shop.answers[f"{REFERENCE}, {threat}"]
-    labels, count = shop.subject.y, len(answer.label)
+        run.answers[f"{REFERENCE}, {threat}"] = answer
+    reference = run.answers[f"{REFERENCE}, {threat}"]
+    labels, count = run.inputs.y, len(answer.label)
     equal = answer.label == reference.label[:count]
-    shop.rows("agreement").append(
+    run.rows("agreement").append(
         {
             "contestant": contestant.name,
             "threat": threat,
@@ -48,17 +48,17 @@ def _compare(shop: Workshop, contestant: Contestant, threat: str) -> None:
     )
 
 
-def _answer(shop: Workshop, contestant: Contestant, threat: str) -> Answer:
-    """As timed, where it was timed on enough of the same images; else decided now."""
-    count = shop.samples(contestant)
-    known = shop.answers.get(contestant.name) if threat == "clean" else None
-    if known is not None and len(known.label) >= count:
-        return Answer(*(each[:count] for each in known))
-    return shop.decider(contestant)(shop.under(threat)[:count])
+def _answer(run: BenchRun, contestant: Contestant, threat: str) -> Answer:
+    """Return the answers from the timing where it covered enough of the same images; else decide now."""
+    count = run.samples(contestant)
+    timed = run.answers.get(contestant.name) if threat == "clean" else None
+    if timed is not None and len(timed.label) >= count:
+        return Answer(*(tensor[:count] for tensor in timed))
+    return run.decider(contestant)(run.images_under(threat)[:count])
 
 
 def largest_gap(log_odds: Tensor, differs: Tensor) -> float | None:
-    """How far apart the two best log-odds (N, C) are at most, among the rows that differ; None where none does."""
+    """Return the largest gap between the two best log-odds (N, C) among the rows whose labels differ; None where none differs."""
     if not bool(differs.any()):
         return None
     best = torch.clamp(log_odds[differs], min=UNREACHED).topk(2).values

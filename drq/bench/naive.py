@@ -1,4 +1,4 @@
-"""The naive loop: DRQ as one first writes it, to measure against, and an independent check of its labels.
+"""Implement DRQ as a plain Python loop: the baseline for speed, and an independent check of DRQ's labels.
 
 Batches of 128, a Python loop over classes, ``loss.backward()`` with the gradients of all parameters. It is the same method: 20
 steps toward a class, the most confident point of that class kept, 20 steps away from it, the lowest confidence kept, and the
@@ -21,40 +21,40 @@ STEP = 2.5  # length of a step, as a multiple of radius / steps
 
 
 class Answer(NamedTuple):
-    """What a contestant says."""
+    """The labels, log-odds and number of passes that an implementation returns for a batch."""
 
     label: Tensor  # (N,)
-    log_odds: Tensor  # (N, C) of the robustness of every class; -inf where it was not reached
-    passes: Tensor  # (N,) evaluations of the model: 1 + 2 C (steps + 1) here
+    log_odds: Tensor  # (N, C) log-odds of every class's robustness; -inf where the class was not reached
+    passes: Tensor  # (N,) evaluations of the model; in the naive loop 1 + 2 C (steps + 1)
 
 
 @contextmanager
-def trainable(model: nn.Module) -> Iterator[None]:
-    """Parameters ask for gradients meanwhile, as they do in a model that was just loaded; then all is as it was found."""
-    found = [(each, each.requires_grad, each.grad) for each in model.parameters()]
-    for each, _, _ in found:
+def parameters_require_grad(model: nn.Module) -> Iterator[None]:
+    """Let all parameters require gradients inside the context, as in a freshly loaded model, and restore them afterwards."""
+    before = [(each, each.requires_grad, each.grad) for each in model.parameters()]
+    for each, _, _ in before:
         each.grad = None
         each.requires_grad_(each.is_floating_point())
     try:
         yield
     finally:
-        for each, required, gradient in found:
+        for each, required, gradient in before:
             each.requires_grad_(required)
             each.grad = gradient
 
 
 @dataclass(frozen=True)
 class Naive:
-    """The loop, with the settings of :class:`drq.DRQ`.
+    """DRQ as a plain loop, with the arguments of :class:`drq.DRQ`.
 
     Args:
-        model: in evaluation mode, (N, ...) -> (N, C) logits.
+        model: a classifier in evaluation mode, (N, ...) -> (N, C) logits.
         norm: "linf" or "l2".
-        radius: of exploration.
-        alpha: radius of quantification, as a share of it.
-        steps: of either search.
-        batch: images at once.
-        bounds: lowest and highest value of the input.
+        radius: the radius of exploration.
+        alpha: the radius of quantification, as a share of ``radius``.
+        steps: the steps of each search.
+        batch: how many images are processed at once.
+        bounds: the lowest and the highest value of the input.
 
     >>> model = nn.Linear(2, 3).eval()
     >>> Naive(model, "linf", 0.1).decide(torch.rand(5, 2)).passes
@@ -74,8 +74,8 @@ class Naive:
         require(not self.model.training, "model", "be in evaluation mode", "training mode", "call model.eval() first")
 
     def decide(self, x: Tensor) -> Answer:
-        """The label of every image, the log-odds behind it and what they cost."""
-        with torch.enable_grad(), trainable(self.model):
+        """Return the label of every image, the log-odds behind it and the passes it took."""
+        with torch.enable_grad(), parameters_require_grad(self.model):
             parts = [self._decide(images) for images in torch.split(x, self.batch)]
         return Answer(*(torch.cat(each) for each in zip(*parts, strict=True)))
 
@@ -92,32 +92,35 @@ class Naive:
             columns.append(torch.where(reached > -torch.inf, odds, -torch.inf))
         odds = torch.stack(columns, dim=1)
         best, label = odds.max(1).values, base.argmax(1)
-        tied = odds.gather(1, label[:, None])[:, 0] == best  # then the label of the model alone stays
+        tied = odds.gather(1, label[:, None])[:, 0] == best  # on ties the label of the model alone stays
         return Answer(torch.where(tied, label, odds.argmax(1)), odds, torch.full_like(label, passes))
 
     def _search(self, start: Tensor, label: int, radius: float, toward: bool) -> tuple[Tensor, Tensor, int]:
-        """The best point and its log-odds: the highest where the model says ``label``, or the lowest anywhere; and passes."""
-        point, kept = start.clone(), start.clone()
+        """Return the best point, its log-odds and the passes.
+
+        Best is the highest where the model predicts ``label``, or without ``toward`` the lowest anywhere.
+        """
+        point, best_point = start.clone(), start.clone()
         best = torch.full_like(start.flatten(1)[:, 0], -torch.inf if toward else torch.inf)
         for step in range(self.steps + 1):
-            last = step == self.steps  # scored, and left where it is
+            last = step == self.steps  # the last point is scored but not moved
             with torch.set_grad_enabled(not last):
                 point = point.detach().requires_grad_(not last)
                 logits = self.model(point)
                 odds = _log_odds(logits, label)
             better = (odds > best) & (logits.argmax(1) == label) if toward else odds < best
-            kept = torch.where(better.reshape(-1, *[1] * (start.dim() - 1)), point.detach(), kept)
+            best_point = torch.where(better.reshape(-1, *[1] * (start.dim() - 1)), point.detach(), best_point)
             best = torch.where(better, odds.detach(), best)
             if not last:
                 self.model.zero_grad()
                 loss = -odds.sum() if toward else odds.sum()
                 loss.backward()  # type: ignore[no-untyped-call]
                 assert point.grad is not None
-                point = self._stepped(point.detach(), point.grad, start, radius)
-        return kept, best, self.steps + 1
+                point = self._step(point.detach(), point.grad, start, radius)
+        return best_point, best, self.steps + 1
 
-    def _stepped(self, point: Tensor, gradient: Tensor, center: Tensor, radius: float) -> Tensor:
-        """One step downhill, back into the ball, then into the box."""
+    def _step(self, point: Tensor, gradient: Tensor, center: Tensor, radius: float) -> Tensor:
+        """Take one step downhill, then project onto the ball, then clamp to the bounds."""
         length = STEP * radius / self.steps
         if self.norm == "linf":
             moved = point - length * gradient.sign()

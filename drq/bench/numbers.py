@@ -1,8 +1,8 @@
-"""Networks with 10, 100 or 1000 classes that are really apart, made in seconds: numbers of one, two or three digits.
+"""Train networks with 10, 100 or 1000 distinct classes in seconds: their classes are numbers of one, two or three drawn digits.
 
-Digits are drawn like those of a pocket calculator, side by side, with random place, thickness, shades and noise. A network
-learns one ten-way head a digit; then its heads are folded, exactly, into one linear layer with a logit for every number: the
-logit of 407 is that of 4 in the first place plus that of 0 in the second plus that of 7 in the third.
+Digits are drawn like those of a pocket calculator, side by side, with random position, thickness, shades and noise. A network
+learns one ten-way head for each digit; then its heads are folded, exactly, into one linear layer with a logit for every number:
+the logit of 407 is that of 4 in the first position plus that of 0 in the second plus that of 7 in the third.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from drq.errors import require
 from drq.method.adapters import channels_last
 from drq.seeds import generator
 
-PIXELS = 32  # of a drawing, before it is enlarged
-TALL, WIDE = 20, 10  # of a digit
-THICKNESS = (2, 3)  # of its lines
-SEGMENTS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "abc", "abcdefg", "abcdfg")  # that shine, by digit
-RADIUS = 12 / 255  # of the attack in training, linf
+PIXELS = 32  # side of a drawing before it is resized
+TALL, WIDE = 20, 10  # height and width of a digit
+THICKNESS = (2, 3)  # widths of a digit's lines
+SEGMENTS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "abc", "abcdefg", "abcdfg")  # lit segments of each digit
+ATTACK_RADIUS = 12 / 255  # linf radius of the attack in training
 TEST_IMAGES = 256
-EXPLORED = 2 * RADIUS  # by DRQ
+EXPLORATION_RADIUS = 2 * ATTACK_RADIUS  # linf radius in which DRQ explores
 
 
 def glyphs() -> Tensor:
-    """The ten digits with lines of each thickness: (2, 10, TALL, WIDE)."""
+    """Return pictures of the ten digits with lines of each thickness: (2, 10, TALL, WIDE)."""
     drawn = torch.zeros(len(THICKNESS), 10, TALL, WIDE)
     right, low, middle = WIDE - 2, TALL, TALL // 2
     for number, width in enumerate(THICKNESS):
@@ -43,24 +43,26 @@ def glyphs() -> Tensor:
             "f": (0, middle, 0, width),
             "g": (middle - half, middle - half + width, 0, right),
         }
-        for digit, shining in enumerate(SEGMENTS):
-            for segment in shining:
+        for digit, lit in enumerate(SEGMENTS):
+            for segment in lit:
                 top, bottom, left, end = boxes[segment]
                 drawn[number, digit, top:bottom, left:end] = 1
     return drawn
 
 
-def drawings(count: int, digits: int, seed: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
-    """Images (N, 3, PIXELS, PIXELS) in [0, 1] of random numbers, and their digits (N, digits)."""
+def draw_numbers(count: int, digits: int, seed: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
+    """Draw random numbers: images (N, 3, PIXELS, PIXELS) in [0, 1], and their digits (N, digits)."""
     require(1 <= digits <= 3, "digits", "lie between 1 and 3", digits, "three digits are 1000 classes")
     draws = generator(seed, digits)
 
-    def whole(highest: int) -> Tensor:
-        return torch.randint(highest, (count,), generator=draws)
+    def random_integers(end: int) -> Tensor:
+        return torch.randint(end, (count,), generator=draws)
 
     y = torch.randint(10, (count, digits), generator=draws)
-    thick, top, left = whole(len(THICKNESS)), (PIXELS - TALL) // 2 - 1 + whole(3), (PIXELS - WIDE * digits) // 2 - 1 + whole(3)
-    ground, shade = (torch.rand(count, generator=draws).to(device) for _ in range(2))
+    thick = random_integers(len(THICKNESS))
+    top = (PIXELS - TALL) // 2 - 1 + random_integers(3)
+    left = (PIXELS - WIDE * digits) // 2 - 1 + random_integers(3)
+    background, shade = (torch.rand(count, generator=draws).to(device) for _ in range(2))
     bank, y, thick, top, left = (each.to(device) for each in (glyphs(), y, thick, top, left))
     ink, place = torch.zeros(count, PIXELS, PIXELS, device=device), torch.arange(PIXELS, device=device)
     row = place - top[:, None]
@@ -69,18 +71,18 @@ def drawings(count: int, digits: int, seed: int, device: torch.device | str = "c
         inside = ((row >= 0) & (row < TALL))[:, :, None] & ((column >= 0) & (column < WIDE))[:, None]
         at = row.clamp(0, TALL - 1)[:, :, None], column.clamp(0, WIDE - 1)[:, None]
         ink += bank[thick[:, None, None], y[:, position, None, None], at[0], at[1]] * inside
-    ground, shade = 0.3 * ground[:, None, None], 0.55 + 0.15 * shade[:, None, None]
+    background, shade = 0.3 * background[:, None, None], 0.55 + 0.15 * shade[:, None, None]
     noise = 0.03 * torch.randn(count, PIXELS, PIXELS, generator=draws).to(device)
-    return (ground + shade * ink + noise).clamp(0, 1)[:, None].repeat(1, 3, 1, 1), y
+    return (background + shade * ink + noise).clamp(0, 1)[:, None].repeat(1, 3, 1, 1), y
 
 
-def enlarged(x: Tensor, pixels: int) -> Tensor:
-    """Images of so many pixels a side."""
+def resize(x: Tensor, pixels: int) -> Tensor:
+    """Resize images to this many pixels on each side."""
     return x if pixels == x.shape[-1] else interpolate(x, (pixels, pixels), mode="bilinear").clamp(0, 1)
 
 
 def small_trunk(outputs: int, width: int = 16) -> nn.Sequential:
-    """A small convolutional network for images of any size, of at least 32 pixels; its last layer is linear."""
+    """Return a small convolutional network for images of at least 32 pixels a side; its last layer is linear."""
     return nn.Sequential(
         *(nn.Conv2d(3, width, 4, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()),
         *(nn.Conv2d(width, 2 * width, 4, 2, 1, bias=False), nn.BatchNorm2d(2 * width), nn.ReLU()),
@@ -89,10 +91,10 @@ def small_trunk(outputs: int, width: int = 16) -> nn.Sequential:
     )
 
 
-def folded(heads: nn.Linear) -> nn.Linear:
-    """One layer whose logits are all sums of one output of each ten-way head.
+def fold_heads(heads: nn.Linear) -> nn.Linear:
+    """Return one layer whose logits are all sums of one output from each ten-way head.
 
-    >>> folded(nn.Linear(5, 20)).weight.shape
+    >>> fold_heads(nn.Linear(5, 20)).weight.shape
     torch.Size([100, 5])
     """
     weight, bias = heads.weight.new_zeros(1, heads.in_features), heads.weight.new_zeros(1)
@@ -107,26 +109,26 @@ def folded(heads: nn.Linear) -> nn.Linear:
     return layer
 
 
-class Numbers(NamedTuple):
-    """A trained network and images for it."""
+class NumbersNetwork(NamedTuple):
+    """A trained network that reads numbers, with test images."""
 
     model: nn.Module
     x: Tensor  # (N, 3, pixels, pixels)
     y: Tensor  # (N,)
-    accuracy: float  # share of right labels, on at least TEST_IMAGES of them
+    accuracy: float  # share of correct labels on at least TEST_IMAGES images
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a network of numbers is made: on one-step linf attacks from random places, with Adam and one cycle of its rate.
+    """The settings of training: on one-step linf attacks from random starts, with AdamW and a one-cycle learning rate.
 
     Args:
-        digits: of a number: 10 to that power is the number of classes.
-        pixels: of an image.
-        trunk: builds the network, given the number of outputs; its last linear layer is taken for the heads.
-        steps, batch, rate: of training.
-        device: where.
-        seed: of images and weights.
+        digits: how many digits a number has; there are 10 to that power classes.
+        pixels: the side of an image.
+        trunk: builds the network, given the number of outputs; its last linear layer holds the heads.
+        steps, batch, rate: training steps, batch size and highest learning rate.
+        device: where the network is trained.
+        seed: the seed of images and weights.
     """
 
     digits: int
@@ -138,21 +140,21 @@ class Training:
     device: str = "cpu"
     seed: int = 0
 
-    def made(self, images: int) -> Numbers:
-        """The network with a logit for every number, and so many test images."""
-        model = self.trained()
+    def build(self, images: int) -> NumbersNetwork:
+        """Train a network, fold its heads into a logit for every number, and return it with this many test images."""
+        model = self.train_heads()
         name, heads = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.Linear)][-1]
         parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, folded(heads))
+        setattr(model.get_submodule(parent), last, fold_heads(heads))
         model.eval().requires_grad_(False)
-        x, digits = drawings(max(images, TEST_IMAGES), self.digits, self.seed + 1, self.device)
-        x, y = enlarged(x, self.pixels), _numbers(digits)
+        x, digits = draw_numbers(max(images, TEST_IMAGES), self.digits, self.seed + 1, self.device)
+        x, y = resize(x, self.pixels), _numbers(digits)
         with torch.no_grad():
-            right = [model(a).argmax(1) == b for a, b in zip(torch.split(x, 64), torch.split(y, 64), strict=True)]
-        return Numbers(model, x[:images], y[:images], float(torch.cat(right).double().mean()))
+            correct = [model(a).argmax(1) == b for a, b in zip(torch.split(x, 64), torch.split(y, 64), strict=True)]
+        return NumbersNetwork(model, x[:images], y[:images], float(torch.cat(correct).double().mean()))
 
-    def trained(self) -> nn.Module:
-        """The network with one head a digit."""
+    def train_heads(self) -> nn.Module:
+        """Train the network with one head for each digit."""
         cuda = range(torch.cuda.device_count()) if self.device != "cpu" else ()
         with torch.random.fork_rng(devices=cuda):
             torch.manual_seed(self.seed)
@@ -160,9 +162,10 @@ class Training:
             optimizer = torch.optim.AdamW(model.parameters(), lr=self.rate)
             schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.rate, total_steps=self.steps)
             for step in range(self.steps):
-                x, y = drawings(self.batch, self.digits, self.seed + 2 + step, self.device)
-                x = enlarged(x, self.pixels).contiguous(memory_format=torch.channels_last)
-                x = self._attacked(model, x, y, RADIUS * min(1, 2 * step / self.steps))  # which grows, or nothing is learnt
+                x, y = draw_numbers(self.batch, self.digits, self.seed + 2 + step, self.device)
+                x = resize(x, self.pixels).contiguous(memory_format=torch.channels_last)
+                # The radius grows from zero: at full radius from the start the network learns nothing.
+                x = self._attacked(model, x, y, ATTACK_RADIUS * min(1, 2 * step / self.steps))
                 optimizer.zero_grad()
                 self._loss(model, x, y).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
@@ -176,14 +179,14 @@ class Training:
         return (x + (worse - x).clamp(-radius, radius)).clamp(0, 1)
 
     def _loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """The sum over heads; on a GPU in bfloat16, which needs no scaling."""
+        """Return the mean cross-entropy over images and heads; on a GPU in bfloat16, which needs no loss scaling."""
         with torch.autocast("cuda", torch.bfloat16, enabled=x.is_cuda):
             outputs: Tensor = model(x)
         return cross_entropy(outputs.float().reshape(-1, 10), y.flatten())
 
 
 def _numbers(digits: Tensor) -> Tensor:
-    """(N, digits) -> (N,), as they are read."""
+    """Return the number (N,) that the digits (N, digits) spell."""
     number = torch.zeros_like(digits[:, 0])
     for position in range(digits.shape[1]):
         number = 10 * number + digits[:, position]

@@ -1,4 +1,4 @@
-"""What is measured: chosen by the caller, and by the machine where the caller says nothing."""
+"""Define the settings of a benchmark and their defaults on a CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ ON_CUDA: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Of one run.
+class BenchSettings:
+    """The settings of one benchmark run.
 
     Args:
         device: "cpu" or "cuda".
-        parts: of :data:`PARTS`, measured in the order given.
-        images: that contestants are timed on; on a GPU all but the quickest on twice the naive loop's.
-        naive_images: that the naive loop is timed and compared on: its speed does not depend on how many there are.
-        samples: images of each condition whose labels are compared.
-        repeats: timings, whose median counts; the naive loop has one.
-        chunk: rows that a compiled contestant and all that grows search at once.
-        model: a name of ``drq models``; None for what suits the machine.
+        parts: names in :data:`PARTS`, measured in the order given.
+        images: how many images contestants are timed on; on a GPU the slower ones use twice ``naive_images``.
+        naive_images: how many images the naive loop is timed and compared on; its speed does not depend on their number.
+        samples: how many images of each condition have their labels compared.
+        repeats: how often a timing is repeated, of which the median is reported; the naive loop is timed once.
+        chunk: how many rows compiled contestants, and all of the growth parts, search at once.
+        model: a name that ``drq models`` lists; None for the default of the machine.
     """
 
     device: str
@@ -71,20 +71,20 @@ class Settings:
             require(value >= 1, name, "be at least 1", value, "leave it out for what suits the machine")
 
     @classmethod
-    def of(cls, device: str | None = None, parts: Iterable[str] | None = None, **given: Any) -> Self:
-        """Settings with the defaults of the device where nothing, or None, is given; None for the device takes a GPU if any."""
+    def with_defaults(cls, device: str | None = None, parts: Iterable[str] | None = None, **given: Any) -> Self:
+        """Return settings where all that is None or left out is the device's default; device None takes a GPU if there is one."""
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         rule, remedy = "be cpu, or cuda where there is one", "leave it out for what there is"
-        known = device == "cpu" or (device == "cuda" and torch.cuda.is_available())
-        require(known, "device", rule, repr(device), remedy)
+        available = device == "cpu" or (device == "cuda" and torch.cuda.is_available())
+        require(available, "device", rule, repr(device), remedy)
         chosen = {"parts": None if parts is None else tuple(parts), **given}
-        usual = dict(ON_CUDA if device == "cuda" else ON_CPU)
-        return cls(device=device, **usual | {name: value for name, value in chosen.items() if value is not None})
+        defaults = dict(ON_CUDA if device == "cuda" else ON_CPU)
+        return cls(device=device, **defaults | {name: value for name, value in chosen.items() if value is not None})
 
-    def also(self, part: str) -> Self:
-        """With one part more."""
+    def with_part(self, part: str) -> Self:
+        """Return these settings with one more part."""
         return replace(self, parts=(*(each for each in self.parts if each != part), part))
 
     def as_json(self) -> dict[str, Any]:
-        """Made of what JSON knows."""
+        """Return the settings as values that JSON can hold."""
         return asdict(self) | {"parts": list(self.parts)}

@@ -1,4 +1,4 @@
-"""A record as tables, for a terminal, a page or a plain screen."""
+"""Turn a record into tables of text."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Record = Mapping[str, Any]
 
 
 class Table(NamedTuple):
-    """Cells of text."""
+    """A table of text."""
 
     title: str
     head: list[str]
     rows: list[list[str]]
 
     def plain(self) -> str:
-        """Columns of even width: the first to the left, the others to the right."""
+        """Return the table as aligned text: the first column to the left, the others to the right."""
         lines = [self.head, *self.rows]
         width = [max(len(line[column]) for line in lines) for column in range(len(self.head))]
         text = [
@@ -27,20 +27,20 @@ class Table(NamedTuple):
 
 
 def tables(record: Record) -> list[Table]:
-    """One for each part that was measured."""
+    """Return one table for each part that was measured."""
     return [make(record) for part, make in MAKERS.items() if record.get(part)]
 
 
 def machine(record: Record) -> str:
-    """In a line."""
-    facts, subject = record["machine"], record.get("subject")
+    """Describe the model and the machine of a record in one line."""
+    facts, inputs = record["machine"], record.get("subject")
     where = facts["gpu"] if facts["device"] == "cuda" else f"{facts['processor']}, {facts['threads']} threads"
-    about = f"{subject['model']}, {subject['norm']} {subject['radius']:.3g}, on " if subject else ""
-    return f"{about}{where}, torch {facts['torch']}, {facts['date']}"
+    model = f"{inputs['model']}, {inputs['norm']} {inputs['radius']:.3g}, on " if inputs else ""
+    return f"{model}{where}, torch {facts['torch']}, {facts['date']}"
 
 
 def speed(record: Record) -> Table:
-    """Of every contestant."""
+    """Return the table of every contestant's speed."""
     head = ["contestant", "images/s", "x naive", "latency", "first", "passes", "memory"]
     rows = [
         [
@@ -64,7 +64,7 @@ def speed(record: Record) -> Table:
 
 
 def agreement(record: Record) -> Table:
-    """Equal labels, and the largest gap where they differ, for each condition."""
+    """Return the table of equal labels for each condition, with the largest gap where labels differ."""
     threats = list(dict.fromkeys(row["threat"] for row in record["agreement"]))
     lines: dict[str, dict[str, str]] = {}
     for row in record["agreement"]:
@@ -78,7 +78,7 @@ def agreement(record: Record) -> Table:
 
 
 def _growth(part: str, title: str, growing: str = "classes") -> Callable[[Record], Table]:
-    def made(record: Record) -> Table:
+    def table(record: Record) -> Table:
         head = ["contestant", growing, "right %", "s/image", "passes", "naive %", "memory"]
         rows = [
             [
@@ -92,13 +92,13 @@ def _growth(part: str, title: str, growing: str = "classes") -> Callable[[Record
             ]
             for row in record[part]
         ]
-        return Table(title + _flat(record, part), head, rows)
+        return Table(title + _memory_growth(record, part), head, rows)
 
-    return made
+    return table
 
 
 def batch(record: Record) -> Table:
-    """Ever larger batches."""
+    """Return the table of ever larger batches."""
     head = ["contestant", "batch", "first", "images/s", "passes", "compiled", "memory"]
     rows = [
         [
@@ -112,11 +112,11 @@ def batch(record: Record) -> Table:
         ]
         for row in record["batch"]
     ]
-    return Table("Batches" + _flat(record, "batch"), head, rows)
+    return Table("Batches" + _memory_growth(record, "batch"), head, rows)
 
 
 def attacks(record: Record) -> Table:
-    """PGD by library."""
+    """Return the table of PGD by library."""
     head = ["library", "images/s", "cross-entropy", "accuracy"]
     rows = [
         [row["library"], _rate(row["images_per_second"]), f"{row['cross_entropy']:.4f}", f"{100 * row['accuracy']:.1f} %"]
@@ -136,7 +136,7 @@ MAKERS: dict[str, Callable[[Record], Table]] = {
 }
 
 
-def _flat(record: Record, part: str) -> str:
+def _memory_growth(record: Record, part: str) -> str:
     ratios = [ratio for name, ratio in record.get("memory", {}).items() if name.startswith(part)]
     return f". Memory grows by a factor of {max(ratios):.2f}" if ratios else ""
 

@@ -1,4 +1,4 @@
-"""Clocks, peaks of memory, and the flags of PyTorch that a measurement must hold still."""
+"""Measure time and peak memory, and set the PyTorch flags that affect them."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ T = TypeVar("T")
 
 
 @contextmanager
-def tf32(convolutions: bool) -> Iterator[None]:
-    """Whether float32 convolutions may round to TF32 meanwhile, as they may by PyTorch's default; matrix products may not."""
-    found = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = convolutions, False
+def tf32_convolutions(allowed: bool) -> Iterator[None]:
+    """Inside the context, let float32 convolutions round to TF32 (PyTorch's default) or not; matrix products never do."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = allowed, False
     try:
         yield
     finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = found
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def finished(device: str) -> None:
-    """Wait until a GPU has done what it was told."""
+def synchronize(device: str) -> None:
+    """Wait until a GPU has finished its work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def clocked(work: Callable[[], T], device: str) -> tuple[T, float]:
-    """What comes back, and the seconds that it took."""
-    finished(device)
+def timed_call(work: Callable[[], T], device: str) -> tuple[T, float]:
+    """Call a function; return its result and the seconds it took."""
+    synchronize(device)
     began = time.perf_counter()
     result = work()
-    finished(device)
+    synchronize(device)
     return result, time.perf_counter() - began
 
 
-class Memory:
-    """The peak of a GPU's memory from now on, beyond what is held now; a CPU's is not measured."""
+class PeakMemory:
+    """The peak of a GPU's memory from construction on, beyond what was allocated then; not measured on a CPU."""
 
     def __init__(self, device: str) -> None:
         self.measured = device == "cuda"
@@ -56,7 +56,7 @@ class Memory:
             self.before = torch.cuda.memory_allocated()
 
     def peak(self, outputs: Iterable[Tensor | None] = ()) -> int | None:
-        """In bytes, without these outputs; None on a CPU."""
+        """Return the peak in bytes, not counting these outputs; None on a CPU."""
         if not self.measured:
             return None
         torch.cuda.synchronize()
@@ -65,22 +65,22 @@ class Memory:
 
 
 def compilations() -> int:
-    """Graphs that torch.compile has made in this process."""
+    """Return how many graphs torch.compile has made in this process."""
     from torch._dynamo.utils import counters
 
     return int(counters["stats"]["unique_graphs"])
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 itself; others imitate it, and are slower for it."""
-    known: list[bool] = [
+    """Return whether this CPU has bfloat16 instructions; others emulate them and are slower with bfloat16."""
+    supported: list[bool] = [
         getattr(torch.cpu, name)() for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported") if hasattr(torch.cpu, name)
     ]
-    return any(known) or any(flag in _processor("flags") for flag in ("avx512_bf16", "amx_bf16"))
+    return any(supported) or any(flag in _processor("flags") for flag in ("avx512_bf16", "amx_bf16"))
 
 
 def machine(device: str) -> dict[str, Any]:
-    """What a record was measured on, and when."""
+    """Describe the machine, torch and the date for a record."""
     facts: dict[str, Any] = {
         "device": device,
         "processor": _processor("model name") or platform.processor() or platform.machine(),
@@ -95,7 +95,7 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def _processor(field: str) -> str:
-    """What Linux says of the first processor; nothing elsewhere."""
+    """Return a field of /proc/cpuinfo for the first processor; empty on systems other than Linux."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

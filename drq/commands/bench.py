@@ -51,17 +51,17 @@ def bench(
     Parts: speed, agreement, classes, batch, size, attacks, imagenet. What is left out suits the machine: two minutes on two
     cores, ten on a GPU. See docs/speed.md.
     """
-    from drq.bench.measuring import measure, read
-    from drq.bench.settings import Settings
+    from drq.bench.measure import measure, read
+    from drq.bench.settings import BenchSettings
 
     in_a_clone("--check", check, "python -m tools.promises FILE")
     if stored is not None:
         record = read(Path(stored))
     else:
         given = {"images": images, "naive_images": naive_images, "samples": samples, "repeats": repeats, "chunk": chunk}
-        settings = Settings.of(device, parts.split(",") if parts else None, model=model, **given)
+        settings = BenchSettings.with_defaults(device, parts.split(",") if parts else None, model=model, **given)
         if attacks:
-            settings = settings.also("attacks")
+            settings = settings.with_part("attacks")
         with watching(quiet) as tell:
             record = measure(settings, Path(out), tell, say, add)
     if as_json:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from drq.bench import growth
-from drq.bench.measuring import measure
-from drq.bench.settings import PARTS, Settings
+from drq.bench.measure import measure
+from drq.bench.settings import PARTS, BenchSettings
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +39,7 @@ def record(tmp_path_factory, cache):
         patch.setattr(growth, "STEPS", {"cpu": 5})
         patch.setattr(growth, "IMAGES", {"cpu": 4})
         patch.setattr(growth, "DIGITS", {"cpu": (1,)})
-        settings = Settings.of("cpu", PARTS, model="digits", images=4, naive_images=3, samples=3)
+        settings = BenchSettings.with_defaults("cpu", PARTS, model="digits", images=4, naive_images=3, samples=3)
         told, said = [], []
         found = measure(settings, folder / "record.json", lambda *each: told.append(each), said.append)
     return found, folder / "record.json", told, said

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from drq.bench.measuring import read
+from drq.bench.measure import read
 from drq.commands import cli
 
 MISTAKES = {

@@ -8,7 +8,7 @@ from torch import nn
 import drq
 from drq.bench import growth
 from drq.bench.naive import Naive
-from drq.bench.timing import tf32
+from drq.bench.timing import tf32_convolutions
 from drq.errors import InputError
 
 
@@ -72,6 +72,6 @@ class TestTheNaiveLoop:
 @pytest.mark.parametrize("convolutions", [True, False])
 def test_flags_are_put_back(convolutions):
     before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    with tf32(convolutions):
+    with tf32_convolutions(convolutions):
         assert (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32) == (convolutions, False)
     assert (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32) == before

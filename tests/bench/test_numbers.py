@@ -7,7 +7,7 @@ from torch import nn
 
 from drq.bench import numbers
 from drq.bench.agreement import largest_gap
-from drq.bench.contestants import NAIVE, REFERENCE, contestants, quickest
+from drq.bench.contestants import NAIVE, REFERENCE, contestants, fastest
 from drq.errors import InputError
 from tools.promises import EXACT, RACE
 
@@ -18,13 +18,13 @@ class TestNumbers:
         x = inputs(0, 5, 7)
         first, second, third = heads(x).reshape(5, 3, 10).unbind(1)
         sums = first[:, :, None, None] + second[:, None, :, None] + third[:, None, None, :]
-        torch.testing.assert_close(numbers.folded(heads)(x), sums.flatten(1))
+        torch.testing.assert_close(numbers.fold_heads(heads)(x), sums.flatten(1))
 
     def test_digits_are_told_apart(self):
         """No two look alike in any thickness, and a drawing shows what its label says."""
         bank = numbers.glyphs().flatten(2)
         assert all(len(torch.unique(each, dim=0)) == 10 for each in bank)
-        x, y = numbers.drawings(40, 3, seed=0)
+        x, y = numbers.draw_numbers(40, 3, seed=0)
         assert x.shape == (40, 3, 32, 32)
         assert 0 <= x.min() <= x.max() <= 1
         one = bank[:, 1].sum(1).mean()
@@ -36,16 +36,16 @@ class TestNumbers:
 
     def test_the_same_seed_draws_the_same(self):
         state = torch.random.get_rng_state()
-        (a, b), (c, d) = numbers.drawings(4, 2, seed=1), numbers.drawings(4, 2, seed=1)
+        (a, b), (c, d) = numbers.draw_numbers(4, 2, seed=1), numbers.draw_numbers(4, 2, seed=1)
         assert torch.equal(a, c)
         assert torch.equal(b, d)
-        assert not torch.equal(a, numbers.drawings(4, 2, seed=2)[0])
+        assert not torch.equal(a, numbers.draw_numbers(4, 2, seed=2)[0])
         assert torch.equal(state, torch.random.get_rng_state())
 
     def test_a_network_learns_them(self):
         """A label is the number as it is read: far better than chance, one in a hundred, after a second."""
         state = torch.random.get_rng_state()
-        made = numbers.Training(2, steps=120, batch=24).made(10)
+        made = numbers.Training(2, steps=120, batch=24).build(10)
         assert torch.equal(state, torch.random.get_rng_state())
         assert made.accuracy > 0.3
         assert made.model(made.x).shape == (10, 100)
@@ -53,7 +53,7 @@ class TestNumbers:
 
     def test_four_digits_are_refused(self):
         with pytest.raises(InputError, match="digits must lie between 1 and 3, got 4"):
-            numbers.drawings(1, 4, seed=0)
+            numbers.draw_numbers(1, 4, seed=0)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -62,7 +62,7 @@ def test_contestants_are_those_that_are_promised(device):
     assert names[0] == NAIVE
     assert REFERENCE in names
     assert len(names) == len(set(names))
-    assert {each.name for each in quickest(device)} <= set(names)
+    assert {each.name for each in fastest(device)} <= set(names)
     if device == "cuda":
         assert {EXACT, RACE} <= set(names)
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from testbed.repository import ROOT
 
-from drq.bench.measuring import read
+from drq.bench.measure import read
 from drq.reproduction import experiments, pictures
 from drq.reproduction.keeping import kept
 from tools.pages import presets

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from drq.bench.contestants import NAIVE
-from drq.bench.measuring import write
+from drq.bench.measure import write
 from drq.commands import cli
 from tools.promises import EXACT, RACE, main, promises
 

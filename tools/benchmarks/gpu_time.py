@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 import drq
-from drq.bench.timing import tf32
+from drq.bench.timing import tf32_convolutions
 from drq.report.typesetting import text_table
 from tools.benchmarks.assets import arguments, first_images, write
 
@@ -82,7 +82,7 @@ def main() -> None:
     record: dict[str, Any] = {"model": chosen.model, "images": chosen.images, "shares": {}}
     for prune in ("exact", "race"):
         robust = drq.DRQ(model, card["norm"], card["radius"], prune=prune, precision="float16", compile=True)
-        with tf32(False):
+        with tf32_convolutions(False):
             record["shares"][prune] = shares(profiled(robust, x))
         write(chosen.out, "gpu-time", record)
     print(table(record))

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import drq
-from drq.bench.subject import THREATS, load
-from drq.bench.timing import tf32
+from drq.bench.inputs import THREATS, load_inputs
+from drq.bench.timing import tf32_convolutions
 from drq.method import execution
 from drq.report.typesetting import text_table
 from tools.benchmarks.assets import arguments, write
@@ -57,15 +57,15 @@ def main() -> None:
     parser = arguments(__doc__, images=1024)
     parser.add_argument("--model", default="cifar10-linf")
     chosen = parser.parse_args()
-    subject = load(chosen.model, chosen.images, chosen.device, print)
+    inputs = load_inputs(chosen.model, chosen.images, chosen.device, print)
     execution.MOVED = dict.fromkeys(execution.MOVED, 0)
-    half = drq.DRQ(subject.model, subject.norm, subject.radius, precision="float16", compile=True)
-    full = drq.DRQ(subject.model, subject.norm, subject.radius)
+    half = drq.DRQ(inputs.model, inputs.norm, inputs.radius, precision="float16", compile=True)
+    full = drq.DRQ(inputs.model, inputs.norm, inputs.radius)
     record: dict[str, Any] = {"model": chosen.model, "images": chosen.images, "found": {}}
     for threat in THREATS:
-        x = subject.under(threat, chosen.images)
-        with tf32(False), torch.no_grad():
-            unit = torch.finfo(torch.float16).eps * subject.model(x).abs().amax(1)
+        x = inputs.under(threat, chosen.images)
+        with tf32_convolutions(False), torch.no_grad():
+            unit = torch.finfo(torch.float16).eps * inputs.model(x).abs().amax(1)
             record["found"][threat] = compared(half.decide(x), full.decide(x), unit)
         write(chosen.out, "near-ties", record)
     print(table(record))

@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from drq.bench import attacks, summary
+from drq.bench.bench_run import BenchRun
 from drq.bench.contestants import NAIVE, REFERENCE, contestants
-from drq.bench.measuring import TASKS, measure, read, write
-from drq.bench.settings import ON_CPU, ON_CUDA, PARTS, Settings
-from drq.bench.workshop import Workshop
+from drq.bench.measure import TASKS, measure, read, write
+from drq.bench.settings import ON_CPU, ON_CUDA, PARTS, BenchSettings
 from drq.commands import completion
 from drq.errors import InputError
 from tools.promises import EXACT, promises
@@ -23,7 +23,7 @@ class TestARun:
         assert set(PARTS) - {"imagenet"} <= found.keys()  # which needs a GPU
         assert {"device", "processor", "threads", "torch", "date"} <= found["machine"].keys()
         assert found["settings"].keys() == set(PARTS)
-        assert found["subject"]["model"] == "digits"
+        assert found["inputs"]["model"] == "digits"
         names = [each.name for each in contestants("cpu")]
         assert [each["contestant"] for each in found["speed"]] == names
         compared = {(each["contestant"], each["threat"]) for each in found["agreement"]}
@@ -72,28 +72,28 @@ class TestARun:
     @pytest.mark.usefixtures("hasty")
     def test_other_parts_are_kept_on_request(self, record, tmp_path):
         _, path, *_ = record
-        settings = Settings.of("cpu", ["attacks"], model="digits", images=2)
+        settings = BenchSettings.with_defaults("cpu", ["attacks"], model="digits", images=2)
         again = tmp_path / "again.json"
         again.write_text(path.read_text())
-        kept = measure(settings, again, say=lambda _: None, add=True)
+        kept = measure(settings, again, notify=lambda _: None, add=True)
         assert kept["speed"] == read(path)["speed"]
         assert kept["settings"]["speed"] == read(path)["settings"]["speed"]
         assert kept["attacks"][0]["images"] == 2
         other = json.loads(path.read_text())
-        other["subject"]["model"] = "cifar10-small"
+        other["inputs"]["model"] = "cifar10-small"
         write(again, other)
         with pytest.raises(InputError, match=r"model must be cifar10-small, as in the record.*got 'digits'"):
-            measure(settings, again, say=lambda _: None, add=True)
+            measure(settings, again, notify=lambda _: None, add=True)
         write(again, kept | {"machine": kept["machine"] | {"threads": 99}})
         with pytest.raises(InputError, match="out must be a record of this machine"):
-            measure(settings, again, say=lambda _: None, add=True)
-        assert "speed" not in measure(settings, again, say=lambda _: None)
+            measure(settings, again, notify=lambda _: None, add=True)
+        assert "speed" not in measure(settings, again, notify=lambda _: None)
 
     @pytest.mark.usefixtures("hasty")
     def test_a_missing_library_costs_a_line(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "foolbox", None)
         said = []
-        found = measure(Settings.of("cpu", ["attacks"], model="digits", images=2), say=said.append)
+        found = measure(BenchSettings.with_defaults("cpu", ["attacks"], model="digits", images=2), notify=said.append)
         assert "foolbox" not in {each["library"] for each in found["attacks"]}
         (line,) = [line for line in said if line.startswith("foolbox")]
         assert "pip install" in line
@@ -103,8 +103,8 @@ class TestARun:
 def test_every_part_has_tasks(usual):
     assert list(TASKS) == list(PARTS) == list(completion.BENCH_PARTS)
     assert list(attacks.MAKERS) == ["drq", "foolbox", "torchattacks"]
-    shop = Workshop(Settings(**usual), lambda _: None)
-    planned = {part: TASKS[part](shop) for part in PARTS}
+    run = BenchRun(BenchSettings(**usual), lambda _: None)
+    planned = {part: TASKS[part](run) for part in PARTS}
     assert all(task.weight > 0 for tasks in planned.values() for task in tasks)
     assert [part for part, tasks in planned.items() if not tasks] == (["imagenet"] if usual["device"] == "cpu" else [])
 
@@ -112,6 +112,6 @@ def test_every_part_has_tasks(usual):
 @pytest.mark.usefixtures("hasty")
 def test_digits_stand_in_for_a_missing_data_set(tmp_path, monkeypatch):
     monkeypatch.setenv("DRQ_DATA", str(tmp_path))
-    shop = Workshop(Settings.of("cpu"), lambda _: None)
-    assert shop.subject.name == "digits"
-    assert "CIFAR-10 is not on this machine" in shop.record["notes"][0]
+    run = BenchRun(BenchSettings.with_defaults("cpu"), lambda _: None)
+    assert run.inputs.name == "digits"
+    assert "CIFAR-10 is not on this machine" in run.record["notes"][0]
