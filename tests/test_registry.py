@@ -23,7 +23,7 @@ from drq.models.imagenet import Packaged
 from drq.models.known import FittedModel, ModelSource
 from drq.models.published import Published
 from drq.models.stored import StoredModel
-from drq.playground import pictures, shifts
+from drq.playground import image_sources, shifts
 from drq.presets import Preset
 from drq.registry import Registry
 from drq.search.gradient import Smoothing
@@ -267,7 +267,7 @@ def test_the_playground_has_it():
     from drq.playground import plane_tab
 
     assert "mist" in shifts.choices()
-    assert "cifar10-new" in pictures.lookers(pictures.CIFAR)
+    assert "cifar10-new" in image_sources.lookers(image_sources.CIFAR)
     settings = plane_tab.settings_of("Moons", "Logistic regression", "sum", plane_tab.SET, 0.9, 0.1, 0.5, 5)
     assert settings.robust(0.1).norm == Sum()
     assert "sum" in plane_tab.norms()

@@ -9,11 +9,11 @@ import torch
 
 from drq.errors import InputError
 from drq.playground import markup
-from drq.playground.answers import MOST_PIXELS, Answers, answered, preview
-from drq.playground.cards import card
-from drq.playground.pictures import BYTES, Picture, classifiers, offered, seen_by, sources, uploaded
+from drq.playground.comparison import MOST_PIXELS, Answers, answered, preview
+from drq.playground.image_sources import BYTES, Picture, classifiers, offered, seen_by, sources, uploaded
+from drq.playground.jobs import Desk, followed
+from drq.playground.sample_html import card
 from drq.playground.shifts import MOST_STEPS, NONE, choices, shift
-from drq.playground.watching import Desk, followed
 
 SHOWN = 5  # classes
 SLICE = "0 for none. DRQ is asked about every point, which takes minutes."

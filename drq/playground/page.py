@@ -13,8 +13,8 @@ from typing import Any
 from drq.errors import InputError, imported, require
 from drq.playground import image_tab, plane_tab, run_tab
 from drq.playground.guard import PURPOSE, REMEDY, Guard, nothing_fetched
-from drq.playground.pictures import BYTES
-from drq.playground.watching import Desk
+from drq.playground.image_sources import BYTES
+from drq.playground.jobs import Desk
 from drq.system.threads import threads
 
 HEAD = """<div class="head"><h1>Decision Region Quantification</h1>

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from drq.errors import InputError
 from drq.playground import markup
-from drq.playground.cards import card, decided, names_of, record
 from drq.playground.opened_runs import FILTERS, Opened, listed, opened
+from drq.playground.sample_html import card, decided, names_of, record
 from drq.report import plots, tables
 from drq.system.code import refuse_code
 

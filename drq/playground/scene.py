@@ -17,8 +17,8 @@ from drq.drq import DRQ
 from drq.errors import require
 from drq.method.calibration import Calibrated
 from drq.norms import as_norm
-from drq.playground.journey import Journey, Path, journey
 from drq.playground.points import Points, classifier, points
+from drq.playground.trace import Journey, Path, journey
 from drq.search.gradient import Gradient
 from drq.system.threads import threads
 

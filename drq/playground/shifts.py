@@ -12,7 +12,7 @@ from torch import Tensor
 from drq.drq import DRQ
 from drq.errors import nearest, require
 from drq.models.classifier import Card
-from drq.playground.watching import Watch
+from drq.playground.jobs import Watch
 from drq.registry import CORRUPTIONS
 from drq.threats.attacks import APGD, PGD, SquareAttack
 from drq.threats.corruptions import Corruption

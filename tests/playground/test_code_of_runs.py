@@ -15,7 +15,7 @@ from drq.commands.cli import main
 pytest.importorskip("gradio")
 pytest.importorskip("sklearn")
 
-from drq.playground import cards, opened_runs, page, run_tab
+from drq.playground import opened_runs, page, run_tab, sample_html
 
 CANARY = """
     from dataclasses import dataclass
@@ -67,7 +67,7 @@ def test_a_card_is_refused_and_its_record_shown(folder):
     assert "Sample 1 of digits" in shown
     assert CARD not in shown
     row = found.samples(found.groups[0]).row(1, named=True)
-    assert cards.decided(row["model"], found.run.about["spec"]["defences"]["DRQ"], found.image(row)) is None
+    assert sample_html.decided(row["model"], found.run.about["spec"]["defences"]["DRQ"], found.image(row)) is None
     assert not imported(folder)
 
 
@@ -111,7 +111,7 @@ def test_code_that_is_not_here_leaves_the_record(folder):
     if opened_runs.opened(folder, "run").groups[0][0] == "digits":
         pytest.skip("the model is one of ours")
     (folder.parent / "canary.py").unlink()
-    cards.classifier.cache_clear()
+    sample_html.classifier.cache_clear()
     shown = run_tab.sample(opened_runs.opened(folder, "run"), 0, 1, allow_code=True)
     assert "Sample 1 of digits" in shown
     assert CARD not in shown
@@ -121,4 +121,4 @@ def test_code_that_is_not_here_leaves_the_record(folder):
 def forgotten():
     """Classifiers are kept by their names; those of a canary are not."""
     yield
-    cards.classifier.cache_clear()
+    sample_html.classifier.cache_clear()

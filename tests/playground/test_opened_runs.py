@@ -9,7 +9,7 @@ from testbed.synthetic import records
 
 import drq
 from drq.errors import InputError
-from drq.playground import cards, markup, opened_runs, run_tab
+from drq.playground import markup, opened_runs, run_tab, sample_html
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ def test_a_sample_shows_its_image_and_its_record(folder):
 
 def test_only_classifiers_of_the_package_have_classes():
     """A run may name anything, a file of the package that is no classifier, too."""
-    assert [cards.names_of(name) is not None for name in ("digits", "cifar10-small", "cifar10-tiny")] == [True] * 3
-    assert [cards.names_of(name) for name in ("cifar10-denoiser", "cifar10-linf", "python:os:system")] == [None] * 3
+    assert [sample_html.names_of(name) is not None for name in ("digits", "cifar10-small", "cifar10-tiny")] == [True] * 3
+    assert [sample_html.names_of(name) for name in ("cifar10-denoiser", "cifar10-linf", "python:os:system")] == [None] * 3
 
 
 def test_a_run_makes_nobody_load_a_model_or_run_code(tmp_path, monkeypatch):
@@ -134,8 +134,8 @@ def test_a_run_makes_nobody_load_a_model_or_run_code(tmp_path, monkeypatch):
     image, mark = torch.rand(1, 8, 8), tmp_path / "ran"
     (tmp_path / "left_behind.py").write_text(f"def load(*_, **__):\n    open({str(mark)!r}, 'w').close()\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert cards.decided("digits", {"defence": "drq", "norm": "linf", "radius": 0.3}, image) is not None
-    assert cards.decided("python:left_behind:load", {"defence": "drq"}, image) is None
-    assert cards.decided("digits", {"defence": "python:left_behind:load"}, image) is None
-    assert cards.decided("digits", {"defence": "drq", "norm": "l9"}, image) is None
+    assert sample_html.decided("digits", {"defence": "drq", "norm": "linf", "radius": 0.3}, image) is not None
+    assert sample_html.decided("python:left_behind:load", {"defence": "drq"}, image) is None
+    assert sample_html.decided("digits", {"defence": "python:left_behind:load"}, image) is None
+    assert sample_html.decided("digits", {"defence": "drq", "norm": "l9"}, image) is None
     assert not mark.exists()

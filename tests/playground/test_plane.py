@@ -10,10 +10,10 @@ import torch
 import drq
 from drq.errors import InputError
 from drq.playground import plane_tab
-from drq.playground.journey import journey
 from drq.playground.panels import WHOLE, around, panels
 from drq.playground.points import DATA, MODELS, classifier, points
 from drq.playground.scene import Settings, defended_regions, grid, resolution, scene
+from drq.playground.trace import journey
 
 
 @pytest.mark.parametrize("data", DATA)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from drq.playground import image_tab, pictures
-from drq.playground.watching import Desk, Stopped, Watch, Watched, followed
+from drq.playground import image_sources, image_tab
+from drq.playground.jobs import Desk, Stopped, Watch, Watched, followed
 
 
 def test_work_can_be_watched_and_stopped():
@@ -67,7 +67,7 @@ def test_everybody_stops_their_own_work():
 
 
 def test_an_attack_is_cancelled_on_the_way():
-    desk, picture = Desk(), pictures.offered(pictures.DIGITS)[0]
+    desk, picture = Desk(), image_sources.offered(image_sources.DIGITS)[0]
     news = []
     for status, result, _ in image_tab.asked(picture, "attack: PGD, linf", 1.0, 500, 0, "me", desk):
         news.append(status)
@@ -78,6 +78,8 @@ def test_an_attack_is_cancelled_on_the_way():
 
 
 def test_a_mistake_in_the_work_is_told():
-    (*_, (status, result, _)) = image_tab.asked(pictures.offered(pictures.DIGITS)[0], "rotation", 1e9, 1, 0, "me", Desk())
+    (*_, (status, result, _)) = image_tab.asked(
+        image_sources.offered(image_sources.DIGITS)[0], "rotation", 1e9, 1, 0, "me", Desk()
+    )
     assert 'role="alert"' in status
     assert result is None

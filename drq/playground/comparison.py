@@ -12,9 +12,9 @@ from drq.decision import Decision
 from drq.drq import DRQ
 from drq.errors import require
 from drq.planes.plane import Plane
-from drq.playground.pictures import Picture, card, class_names, classifier
+from drq.playground.image_sources import Picture, card, class_names, classifier
+from drq.playground.jobs import Watch, Watched
 from drq.playground.shifts import shifted
-from drq.playground.watching import Watch, Watched
 
 MOST_PIXELS = 24  # along a side of a slice: minutes for a network
 

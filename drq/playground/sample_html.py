@@ -15,7 +15,7 @@ from drq.models.classifier import Card
 from drq.models.trained import IN_THE_BOX, STORED
 from drq.planes.plane import Plane
 from drq.playground import markup
-from drq.playground.pictures import class_names, classifier
+from drq.playground.image_sources import class_names, classifier
 from drq.report import plots
 from drq.system.code import RUNS, refuse_code
 
