@@ -266,8 +266,8 @@ def test_the_playground_has_it():
     pytest.importorskip("gradio")
     from drq.playground import plane_tab
 
-    assert "mist" in shifts.choices()
-    assert "cifar10-new" in image_sources.lookers(image_sources.CIFAR)
-    settings = plane_tab.settings_of("Moons", "Logistic regression", "sum", plane_tab.SET, 0.9, 0.1, 0.5, 5)
+    assert "mist" in shifts.all_shifts()
+    assert "cifar10-new" in image_sources.models_for(image_sources.CIFAR)
+    settings = plane_tab.settings_from_controls("Moons", "Logistic regression", "sum", plane_tab.SET, 0.9, 0.1, 0.5, 5)
     assert settings.robust(0.1).norm == Sum()
     assert "sum" in plane_tab.norms()

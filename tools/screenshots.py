@@ -46,10 +46,10 @@ def images(page: Page) -> None:
     """A frog with noise: one of few images on which the two answers differ."""
     page.get_by_role("tab", name="Images").click()
     page.get_by_role("button", name="frog").click()
-    page.get_by_label("What is done to it").click()
+    page.get_by_label("Change of the image").click()
     page.get_by_role("option", name="shot noise", exact=True).click()
     page.locator("#strength").wait_for()
-    page.get_by_role("button", name="Ask both").click()
+    page.get_by_role("button", name="Run both").click()
     page.locator("#status", has_text="The model alone answers").wait_for(timeout=120_000)
 
 

@@ -1,4 +1,4 @@
-"""What ``drq play`` shows in a browser: DRQ on points of a plane, on images, and the records of a run.
+"""Show DRQ in a browser (``drq play``): on points of a plane, on images, and on the records of a run.
 
-What is computed or drawn stands in files that know nothing of Gradio; the files that end in ``_tab`` arrange it on a page.
+Only the files that end in ``_tab``, and ``page.py``, use Gradio; all others compute or draw what the tabs show.
 """

@@ -1,4 +1,4 @@
-"""What the model alone and DRQ say about an image, before and after it was changed, and what that cost."""
+"""Compare the answers of the model alone and of DRQ for an image and a changed version of it."""
 
 from __future__ import annotations
 
@@ -12,64 +12,64 @@ from drq.decision import Decision
 from drq.drq import DRQ
 from drq.errors import require
 from drq.planes.plane import Plane
-from drq.playground.image_sources import Picture, card, class_names, classifier
-from drq.playground.jobs import Watch, Watched
-from drq.playground.shifts import shifted
+from drq.playground.image_sources import Picture, class_names, classifier, model_card
+from drq.playground.jobs import CountedModel, Job
+from drq.playground.shifts import apply_shift
 
-MOST_PIXELS = 24  # along a side of a slice: minutes for a network
+MOST_PIXELS = 24  # along a side of a slice; a network takes minutes for these
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """About one image."""
+class Comparison:
+    """The answers of the model and of DRQ for one image."""
 
-    picture: Picture  # as it was
-    image: Tensor  # (C, H, W) as it became
-    confidence: Tensor  # (C,) of the model alone, in the changed image
-    before: int  # answer of the model alone to the image as it was
-    decision: Decision | None  # of DRQ; None where it was not asked
-    slice: Plane | None  # the regions around what it found; None where nobody asked, and where nothing was found
-    seconds: float  # that DRQ took for its answer
-    names: tuple[str, ...]  # of the classes
+    picture: Picture  # before the change
+    image: Tensor  # (C, H, W) after the change
+    confidence: Tensor  # (C,) the model's confidences for the changed image
+    before: int  # the model's answer before the change
+    decision: Decision | None  # DRQ's decision; None where DRQ was not run
+    slice: Plane | None  # the regions around DRQ's points; None where not requested or where no radius was found
+    seconds: float  # how long DRQ's decision took
+    names: tuple[str, ...]  # names of the classes
 
     @property
     def standard(self) -> int:
-        """The class that the model alone answers."""
+        """The class that the model alone predicts."""
         return int(self.confidence.argmax())
 
 
-def preview(picture: Picture, name: str, strength: float) -> Answers:
-    """What a shift that is no attack does to a picture, and what the model alone says: at once."""
-    return _answered(picture, name, strength, 1, Watch(), None)
+def preview(picture: Picture, name: str, strength: float) -> Comparison:
+    """Apply a shift that is not an attack, and run the model alone, which is fast."""
+    return _compare(picture, name, strength, 1, Job(), None)
 
 
-def answered(picture: Picture, name: str, strength: float, steps: int, watch: Watch, pixels: int = 0) -> Answers:
-    """Change the picture, ask the model and DRQ; ``watch`` may end it at any pass.
+def compare(picture: Picture, name: str, strength: float, steps: int, job: Job, pixels: int = 0) -> Comparison:
+    """Apply a shift to the picture, then run the model and DRQ; ``job`` can stop this at any pass.
 
-    ``pixels`` are the points along each side of a slice, all of which DRQ is asked about as well; 0 for no slice.
+    ``pixels`` is the number of points along each side of a slice, on each of which DRQ decides as well; 0 for no slice.
     """
     fits = pixels == 0 or 2 <= pixels <= MOST_PIXELS
     require(fits, "slice", f"be 0, or lie between 2 and {MOST_PIXELS}", pixels, "move the slider")
-    return _answered(picture, name, strength, steps, watch, pixels)
+    return _compare(picture, name, strength, steps, job, pixels)
 
 
-def _answered(picture: Picture, name: str, strength: float, steps: int, watch: Watch, pixels: int | None) -> Answers:
-    """All answers; those of the model alone where ``pixels`` is None."""
+def _compare(picture: Picture, name: str, strength: float, steps: int, job: Job, pixels: int | None) -> Comparison:
+    """Run the model and, unless ``pixels`` is None, DRQ."""
     model = classifier(picture.model)
-    robust = DRQ(Watched(model, watch), keep_points=True, **card(picture.model).explored)
+    robust = DRQ(CountedModel(model, job), keep_points=True, **model_card(picture.model).explored)
     x = picture.image[None]
     with torch.no_grad():
         before = int(model(x).argmax())
-    y = torch.tensor([before if picture.label is None else picture.label])  # an unknown truth is what the model says
-    changed = shifted(name, robust, card(picture.model), x, y, strength, steps, watch)
+    y = torch.tensor([before if picture.label is None else picture.label])  # without a true label, the model's answer
+    changed = apply_shift(name, robust, model_card(picture.model), x, y, strength, steps, job)
     with torch.no_grad():
         confidence = model(changed).softmax(1)[0]
     decision, plane, began, names = None, None, time.monotonic(), class_names(picture.model)
     if pixels is not None:
-        watch.begin("DRQ looks around the image", robust.most_passes(len(confidence)))
+        job.begin("DRQ searches around the image", robust.most_passes(len(confidence)))
         decision = robust.decide(changed)
     seconds = time.monotonic() - began
     if pixels and decision is not None and bool(decision.found):
-        watch.begin(f"DRQ looks around {pixels} x {pixels} images near it", pixels**2 * int(decision.passes))
+        job.begin(f"DRQ searches around {pixels} x {pixels} images near it", pixels**2 * int(decision.passes))
         plane = robust.slice(decision, pixels)
-    return Answers(picture, changed[0], confidence, before, decision, plane, seconds, names)
+    return Comparison(picture, changed[0], confidence, before, decision, plane, seconds, names)

@@ -1,4 +1,4 @@
-"""What keeps the server to itself: requests must be for it and not too large, and neither page nor server asks others."""
+"""Protect the server: refuse requests for other hosts and large requests, and keep page and server from contacting others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from drq.errors import imported
 
-BYTES = 12 * 2**20  # of a request, at most: an upload with its wrapping fits
+MOST_BYTES = 12 * 2**20  # of a request: an upload with its encoding fits
 POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -32,20 +32,20 @@ LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Guard:
-    """An ASGI application around another.
+    """An ASGI application that checks every request before another application sees it.
 
     Args:
-        app: the other.
+        app: the application that is protected.
         local: whether the server is for this machine alone. Then a request that names another host is refused: a page from
-            elsewhere whose name was made to point here must not reach it.
+            elsewhere whose name was made to point here (DNS rebinding) must not reach it.
     """
 
     def __init__(self, app: Any, local: bool) -> None:
         self.app, self.local = app, local
 
     @classmethod
-    def on(cls, local: bool) -> Any:
-        """As Starlette wants it."""
+    def middleware(cls, local: bool) -> Any:
+        """Return the guard in the form that Starlette expects."""
         return imported("starlette.middleware", PURPOSE, REMEDY).Middleware(cls, local=local)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -59,25 +59,25 @@ class Guard:
             await _refuse(send, 421)
             return
         length = headers.get(b"content-length", "0")
-        if not length.isdigit() or int(length) > BYTES:
+        if not length.isdigit() or int(length) > MOST_BYTES:
             await _refuse(send, 413)
             return
 
-        taken = 0
+        received = 0
 
-        async def received() -> Any:
-            """One that does not say how large it is ends where it gets too large."""
-            nonlocal taken
+        async def receive_limited() -> Any:
+            """End a request that does not state its length as soon as it gets too large."""
+            nonlocal received
             message = await receive()
-            taken += len(message.get("body", b""))
-            return message if taken <= BYTES else {"type": "http.disconnect"}
+            received += len(message.get("body", b""))
+            return message if received <= MOST_BYTES else {"type": "http.disconnect"}
 
-        async def sent(message: Any) -> None:
+        async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *((k.encode(), v.encode()) for k, v in HEADERS.items())]
             await send(message)
 
-        await self.app(scope, received, sent)
+        await self.app(scope, receive_limited, send_with_headers)
 
 
 async def _refuse(send: Any, status: int) -> None:
@@ -86,16 +86,16 @@ async def _refuse(send: Any, status: int) -> None:
 
 
 @contextmanager
-def nothing_fetched() -> Iterator[None]:
-    """Meanwhile Gradio fetches no addresses: who asks may name one in the place of any file, and the server would go there."""
+def no_downloads() -> Iterator[None]:
+    """Keep Gradio from fetching URLs inside the context, since a request may name one in place of a file."""
     processing = imported("gradio.processing_utils", PURPOSE, REMEDY)
-    real = processing.async_ssrf_protected_download
+    original = processing.async_ssrf_protected_download
 
-    async def refused(url: str, _: str) -> str:
+    async def refuse(url: str, _: str) -> str:
         raise ValueError(f"files are uploaded, never fetched: {url[:60]!r}")
 
-    processing.async_ssrf_protected_download = refused
+    processing.async_ssrf_protected_download = refuse
     try:
         yield
     finally:
-        processing.async_ssrf_protected_download = real
+        processing.async_ssrf_protected_download = original

@@ -1,4 +1,4 @@
-"""Images to try: those that are here, and those that somebody brings along, of which nothing is believed."""
+"""Provide the images of the image tab: drawings, data sets, and uploads, which are checked before they are decoded."""
 
 from __future__ import annotations
 
@@ -22,80 +22,80 @@ from drq.registry import TRAINED
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-BYTES = 8 * 2**20  # of an upload, at most
-PIXELS = 16_000_000  # of a picture that is brought along, at most: a telephone's photograph has 12 million
-OFFERED = 12  # images of a data set
-SIDE = 256  # of a scene drawn here, which its model sees small
-MADE, CIFAR, DIGITS = "Drawn here", "CIFAR-10 test images", "Handwritten digits"
-SMALL = "cifar10-small"  # the usual model of CIFAR-10
-TOO_SMALL = ("cifar10-tiny", "cifar10-tiny-seed1")  # to be worth a look: they are for experiments
+MOST_BYTES = 8 * 2**20  # of an upload
+MOST_PIXELS = 16_000_000  # of an upload: photographs of a phone have 12 million
+OFFERED = 12  # images that are offered of a data set
+SIDE = 256  # side of a drawing, before it is reduced to the size that its model takes
+DRAWN, CIFAR, DIGITS = "Drawn here", "CIFAR-10 test images", "Handwritten digits"
+DEFAULT_MODEL = "cifar10-small"  # for images like those of CIFAR-10
+NOT_OFFERED = ("cifar10-tiny", "cifar10-tiny-seed1")  # models for experiments, too small to answer well
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """An image as its model takes it."""
+    """An image in the form that its model takes."""
 
     image: Tensor  # (C, H, W) in [0, 1]
-    label: int | None  # what it shows, where that is known
-    model: str  # name of the classifier that looks at it
+    label: int | None  # the true class, where it is known
+    model: str  # name of the classifier
     name: str
 
 
 @cache
 def classifier(name: str) -> nn.Module:
-    """The model of this name, kept."""
+    """Load the named model once."""
     return load_model(name)
 
 
-def card(name: str) -> Card:
-    """What is known of it."""
-    found = classifier(name).card
-    assert isinstance(found, Card)
-    return found
+def model_card(name: str) -> Card:
+    """Return the named model's card."""
+    card = classifier(name).card
+    assert isinstance(card, Card)
+    return card
 
 
 def class_names(name: str) -> tuple[str, ...]:
-    """What its classes are called."""
-    found = card(name).classes
-    assert found is not None
-    return found
+    """Return the names of the named model's classes."""
+    classes = model_card(name).classes
+    assert classes is not None
+    return classes
 
 
-def lookers(source: str) -> tuple[str, ...]:
-    """Who can look at the images of a source, wherever it may be; the usual one first."""
-    return ("digits",) if source == DIGITS else tuple(name for name in TRAINED if name not in TOO_SMALL)
+def models_for(source: str) -> tuple[str, ...]:
+    """Return the models for the images of a source, on this machine or not; the default first."""
+    return ("digits",) if source == DIGITS else tuple(name for name in TRAINED if name not in NOT_OFFERED)
 
 
-def classifiers(source: str) -> tuple[str, ...]:
-    """Who can look at the images of a source: the usual model, and those that this machine has."""
+def available_models(source: str) -> tuple[str, ...]:
+    """Return the models for the images of a source that are on this machine; the default first."""
     present = {entry.name for entry in known_models() if entry.present}
-    return tuple(name for name in lookers(source) if name in present)
+    return tuple(name for name in models_for(source) if name in present)
 
 
-def seen_by(picture: Picture, model: str) -> Picture:
-    """The picture, for another model of such images."""
-    _offered(model, next(names for names in map(lookers, (CIFAR, DIGITS)) if picture.model in names))
+def with_model(picture: Picture, model: str) -> Picture:
+    """Return the picture for another model of such images."""
+    _require_offered(model, next(names for names in map(models_for, (CIFAR, DIGITS)) if picture.model in names))
     return replace(picture, model=model)
 
 
-def _offered(model: str, names: Collection[str]) -> None:
-    """Others are not even looked for: a name may be one of a file, or of code."""
+def _require_offered(model: str, names: Collection[str]) -> None:
+    """Refuse other names without looking for them: a name may stand for a file, or for code."""
     require(model in names, "model", f"be one of {', '.join(sorted(names))}", repr(model)[:60], "choose one")
 
 
 @cache
 def sources() -> tuple[str, ...]:
     """Where images can be chosen from: CIFAR-10 only where this machine has it."""
-    return (MADE, CIFAR, DIGITS) if offered(CIFAR) else (MADE, DIGITS)
+    return (DRAWN, CIFAR, DIGITS) if images_of(CIFAR) else (DRAWN, DIGITS)
 
 
 @cache
-def offered(source: str) -> tuple[Picture, ...]:
-    """The images of a source; none where it is not on this machine."""
-    model = lookers(source)[0]
-    if source == MADE:
+def images_of(source: str) -> tuple[Picture, ...]:
+    """Return the images of a source; none where it is not on this machine."""
+    model = models_for(source)[0]
+    if source == DRAWN:
         names = class_names(model)
-        return tuple(Picture(image, names.index(name), model, name) for name, image in scenes().items())
+        return tuple(Picture(image, names.index(name), model, name) for name, image in drawn_images().items())
     try:
         data = load_data("cifar10" if source == CIFAR else "digits", limit=OFFERED)
     except InputError:
@@ -105,22 +105,22 @@ def offered(source: str) -> tuple[Picture, ...]:
     return tuple(Picture(image, label, model, names[label]) for image, label in zip(x, y.tolist(), strict=True))
 
 
-def uploaded(data: bytes | None, model: str = SMALL) -> Picture:
-    """The picture in the bytes of a file; one that is too large, damaged or no picture is refused before it is decoded."""
-    _offered(model, {*lookers(CIFAR), *lookers(DIGITS)})
+def read_upload(data: bytes | None, model: str = DEFAULT_MODEL) -> Picture:
+    """Decode an uploaded file; what is too large is refused before it is decoded."""
+    _require_offered(model, {*models_for(CIFAR), *models_for(DIGITS)})
     require(bool(data), "upload", "hold a picture", "nothing", "choose a file")
     assert data is not None
-    require(len(data) <= BYTES, "upload", f"have at most {BYTES:,} bytes", f"{len(data):,}", "make it smaller first")
-    width, height = _size(data)
-    rule = f"have at most {PIXELS:,} pixels"
-    require(width * height <= PIXELS, "upload", rule, f"{width} x {height}", "make it smaller first")
-    view = card(model).view
+    require(len(data) <= MOST_BYTES, "upload", f"have at most {MOST_BYTES:,} bytes", f"{len(data):,}", "make it smaller first")
+    width, height = _declared_size(data)
+    rule = f"have at most {MOST_PIXELS:,} pixels"
+    require(width * height <= MOST_PIXELS, "upload", rule, f"{width} x {height}", "make it smaller first")
+    view = model_card(model).view
     assert view is not None
     return Picture(view(images.read(data)), None, model, "your image")
 
 
-def _size(data: bytes) -> tuple[int, int]:
-    """What the header says; (0, 0) where it is damaged, which :func:`drq.images.read` refuses with a better message."""
+def _declared_size(data: bytes) -> tuple[int, int]:
+    """Return the size in a file's header; (0, 0) where it is damaged, for which :func:`drq.images.read` has a better message."""
     import PIL.Image
 
     try:
@@ -128,13 +128,13 @@ def _size(data: bytes) -> tuple[int, int]:
             size: tuple[int, int] = image.size
             return size
     except PIL.Image.DecompressionBombError:
-        return PIXELS, 2
-    except Exception:  # a hostile file makes decoders raise anything
+        return MOST_PIXELS, 2
+    except Exception:  # a hostile file can make a decoder raise anything
         return 0, 0
 
 
 def _sky(draw: Any, top: tuple[int, int, int], bottom: tuple[int, int, int], until: int = SIDE) -> None:
-    """A background that changes slowly, as no flat colour in a photograph."""
+    """Draw a background with a colour gradient, since photographs have no flat colours."""
     for y in range(until):
         share = y / SIDE
         draw.line([0, y, SIDE, y], fill=tuple(round(a + share * (b - a)) for a, b in zip(top, bottom, strict=True)))
@@ -187,7 +187,7 @@ def _frog(draw: Any) -> None:
     draw.arc([100, 95, 165, 130], 15, 165, fill=(50, 75, 25), width=5)
 
 
-SCENES: dict[str, Callable[[Any], None]] = {
+DRAWINGS: dict[str, Callable[[Any], None]] = {
     "airplane": _airplane,
     "automobile": _automobile,
     "frog": _frog,
@@ -196,17 +196,17 @@ SCENES: dict[str, Callable[[Any], None]] = {
 }
 
 
-def scene(name: str) -> Image:
-    """The large picture."""
+def draw(name: str) -> Image:
+    """Return the named drawing in full size."""
     import PIL.Image
     import PIL.ImageDraw
 
     image = PIL.Image.new("RGB", (SIDE, SIDE))
-    SCENES[name](PIL.ImageDraw.Draw(image))
+    DRAWINGS[name](PIL.ImageDraw.Draw(image))
     return image
 
 
 @cache
-def scenes() -> dict[str, Tensor]:
-    """All of them as inputs (3, 32, 32), by the class that they show."""
-    return {name: View(32, 32, interpolation="box")(scene(name)) for name in SCENES}
+def drawn_images() -> dict[str, Tensor]:
+    """Return all drawings as inputs (3, 32, 32), by the class that they show."""
+    return {name: View(32, 32, interpolation="box")(draw(name)) for name in DRAWINGS}

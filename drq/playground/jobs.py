@@ -1,4 +1,4 @@
-"""Long work that can be watched and stopped: every pass of the model is counted, and none begins once it shall stop."""
+"""Run long computations as jobs that report progress and can be stopped at any pass of the model."""
 
 from __future__ import annotations
 
@@ -12,107 +12,107 @@ from torch import Tensor, nn
 from drq.method.adapters import Wrapper
 
 T = TypeVar("T")
-OFTEN = 0.2  # seconds between two looks at how far it is
+INTERVAL = 0.2  # seconds between two reports of progress
 
 
-class Stopped(Exception):  # noqa: N818  # it is no error
-    """The work shall not go on. No error of a model: nothing that catches those may catch this."""
+class JobStopped(Exception):  # noqa: N818  # not an error
+    """Raised to end a job that was stopped. It is not an InputError, so that no handler of mistakes catches it."""
 
 
-class Watch:
-    """Of one piece of work: how many passes of the model it has taken, and whether it shall stop."""
+class Job:
+    """The progress of one computation, counted in passes of the model, and whether it was told to stop."""
 
     def __init__(self) -> None:
         self.passes = 0
-        self.expected = 1  # passes that the present part takes, about
-        self.what = ""
+        self.expected = 1  # expected passes of the current part
+        self.part = ""
         self._stopped = threading.Event()
 
-    def begin(self, what: str, expected: int) -> None:
-        """Another part of the work begins."""
-        self.passes, self.expected, self.what = 0, max(1, expected), what
+    def begin(self, part: str, expected: int) -> None:
+        """Begin another part, which takes about this many passes."""
+        self.passes, self.expected, self.part = 0, max(1, expected), part
 
     def stop(self) -> None:
-        """Let the work end at its next pass."""
+        """Make the job end at its next pass."""
         self._stopped.set()
 
     @property
     def stopped(self) -> bool:
-        """Whether it shall end."""
+        """Whether the job was told to stop."""
         return self._stopped.is_set()
 
     @property
     def done(self) -> float:
-        """The share of the present part; what is expected may be too low, and then it stays just below 1."""
+        """The share of the current part that is done; below 1 even where more passes are made than expected."""
         return min(self.passes / self.expected, 0.99)
 
     def count(self, rows: int) -> None:
-        """So many rows are about to pass."""
+        """Count the rows of a batch, just before the model evaluates them."""
         if self.stopped:
-            raise Stopped
+            raise JobStopped
         self.passes += rows
 
 
-class Watched(Wrapper):
-    """A model whose passes are counted."""
+class CountedModel(Wrapper):
+    """A model whose passes are counted by a job, and which ends when the job is stopped."""
 
-    def __init__(self, model: nn.Module, watch: Watch) -> None:
+    def __init__(self, model: nn.Module, job: Job) -> None:
         super().__init__(model)
-        self.watch = watch
+        self.job = job
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the model."""
-        self.watch.count(len(x))
+        """Count the batch and return the model's logits."""
+        self.job.count(len(x))
         logits: Tensor = self.model(x)
         return logits
 
 
-def followed(work: Callable[[], T], watch: Watch) -> Generator[Watch, None, T | None]:
-    """Do the work in a thread of its own and come back now and then; ends with its result, None where it was stopped.
+def run_in_thread(work: Callable[[], T], job: Job) -> Generator[Job, None, T | None]:
+    """Run the work in its own thread and yield the job regularly; return the work's result, or None where it was stopped.
 
-    Who closes the generator stops the work.
+    Closing the generator stops the work.
     """
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         try:
             while not future.done():
-                yield watch
-                wait([future], OFTEN)
+                yield job
+                wait([future], INTERVAL)
         finally:
             if not future.done():
-                watch.stop()
+                job.stop()
         try:
             return future.result()
-        except Stopped:
+        except JobStopped:
             return None
 
 
-class Desk:
-    """The work under way, by whose it is: everybody stops only their own, and new work ends the old."""
+class Jobs:
+    """The running job of each session: a session stops only its own, and a new job stops its old one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._watches: dict[str, Watch] = {}
+        self._jobs: dict[str, Job] = {}
 
-    def take(self, owner: str) -> Watch:
-        """A watch for new work."""
-        watch = Watch()
+    def start(self, session: str) -> Job:
+        """Start a job for this session, and stop its old one."""
+        job = Job()
         with self._lock:
-            old, self._watches[owner] = self._watches.get(owner), watch
+            old, self._jobs[session] = self._jobs.get(session), job
         if old is not None:
             old.stop()
-        return watch
+        return job
 
-    def stop(self, owner: str) -> bool:
-        """Stop the work of this owner; whether there was any."""
+    def stop(self, session: str) -> bool:
+        """Stop the job of this session; return whether there was one."""
         with self._lock:
-            watch = self._watches.pop(owner, None)
-        if watch is not None:
-            watch.stop()
-        return watch is not None
+            job = self._jobs.pop(session, None)
+        if job is not None:
+            job.stop()
+        return job is not None
 
-    def leave(self, owner: str, watch: Watch) -> None:
-        """The work is done."""
+    def finish(self, session: str, job: Job) -> None:
+        """Remove a job that is done, unless the session has started another since."""
         with self._lock:
-            if self._watches.get(owner) is watch:
-                del self._watches[owner]
+            if self._jobs.get(session) is job:
+                del self._jobs[session]

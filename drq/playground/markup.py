@@ -1,4 +1,4 @@
-"""Pieces of HTML. Names come from anywhere, so every text is escaped here and nowhere else."""
+"""Build pieces of HTML. Names may come from untrusted files, so every text is escaped here and nowhere else."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from torch import Tensor
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LONGEST = 60  # letters of a name
+LONGEST = 60  # characters of a name that are shown
 
 
 def text(name: object) -> str:
-    """A text as it may stand in a page: short, visible and without effect."""
+    """Return a text that is safe in a page: shortened, printable and escaped."""
     shown = "".join(each if each.isprintable() else "?" for each in str(name))
     return escape(shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…")
 
 
-def said(*parts: str) -> str:
-    """Sentences that are read out when they change."""
-    return f'<div class="said" role="status">{" ".join(parts)}</div>'
+def status(*parts: str) -> str:
+    """Return a status line of HTML sentences, which screen readers announce when it changes."""
+    return f'<div class="status-line" role="status">{" ".join(parts)}</div>'
 
 
-def refused(message: str) -> str:
-    """What is wrong, read out at once."""
-    return f'<div class="said refused" role="alert">{escape(" ".join(message.split()))}</div>'
+def error(message: str) -> str:
+    """Return an error message, which screen readers announce at once."""
+    return f'<div class="status-line invalid" role="alert">{escape(" ".join(message.split()))}</div>'
 
 
-def under_way(done: float, what: str) -> str:
-    """How far long work is."""
+def progress(done: float, what: str) -> str:
+    """Return a progress bar with the name of the work."""
     share = min(max(done, 0.0), 1.0)
-    shown = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>'
-    return f'<div class="said" role="status">{text(what)}{shown}</div>'
+    bar = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>'
+    return f'<div class="status-line" role="status">{text(what)}{bar}</div>'
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], chosen: int | None = None) -> str:
-    """A table whose cells are HTML; one row may be marked."""
+    """Return a table whose cells are HTML; one row may be highlighted."""
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
     body = "".join(
         f'<tr{" class=chosen" if number == chosen else ""}><th scope="row">{first}</th>'
@@ -53,25 +53,25 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], cho
     )
 
 
-def bar(share: float, look: str = "") -> str:
-    """A number from 0 to 1 with a bar that is as long."""
+def bar(share: float, css_class: str = "") -> str:
+    """Return a number from 0 to 1 with a bar of that length."""
     width = 100 * min(max(share, 0.0), 1.0)
-    return f'{share:.3f}<span class="track"><span class="bar {look}" style="width:{width:.0f}%"></span></span>'
+    return f'{share:.3f}<span class="track"><span class="bar {css_class}" style="width:{width:.0f}%"></span></span>'
 
 
-def picture(image: Tensor) -> str:
-    """An image (1 or 3, H, W) in [0, 1] as an address that holds it."""
+def image_url(image: Tensor) -> str:
+    """Return an image (1 or 3, H, W) in [0, 1] as a data URL."""
     from PIL import Image
 
     pixels = (image.detach().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
-    held = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(held, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(held.getvalue()).decode()}"
+    buffer = io.BytesIO()
+    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def drawing(figure: Figure, told: str) -> str:
-    """A figure of matplotlib, as an image with a description."""
-    held = io.BytesIO()
-    figure.savefig(held, format="svg", metadata={"Date": None})
-    source = base64.b64encode(held.getvalue()).decode()
-    return f'<div class="drawing"><img src="data:image/svg+xml;base64,{source}" alt="{escape(told)}"></div>'
+def figure(drawn: Figure, description: str) -> str:
+    """Return a figure of matplotlib as an image with a description."""
+    buffer = io.BytesIO()
+    drawn.savefig(buffer, format="svg", metadata={"Date": None})
+    source = base64.b64encode(buffer.getvalue()).decode()
+    return f'<div class="drawing"><img src="data:image/svg+xml;base64,{source}" alt="{escape(description)}"></div>'

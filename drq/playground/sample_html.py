@@ -1,4 +1,4 @@
-"""Cards: what DRQ measured for one input, and what the records of a run say about one."""
+"""Render a sample as HTML: the card of DRQ's decision, or the row of a run's records."""
 
 from __future__ import annotations
 
@@ -34,55 +34,55 @@ FACTS = {
     "threat_passes": "passes of the model, for the threat",
     "passes": "passes of the model, for the answer",
     "seconds": "seconds, for the answer",
-}  # columns of a record that are shown, and what they are called
-CLASSES = ("label", "prediction", "base_prediction")  # of these, those that name a class
+}  # the columns of a record that are shown, and their titles
+CLASS_COLUMNS = ("label", "prediction", "base_prediction")  # columns that hold the index of a class
 
 
 def card(decision: Decision, names: Sequence[str], plane: Plane | None = None) -> str:
-    """Everything that DRQ measured for one input, as a picture."""
+    """Return the card of a decision: everything that DRQ measured for one input, as a figure."""
     figure = plots.card(decision, plane, names=names)
-    return markup.drawing(figure, f"Card of the decision of DRQ: {names[int(decision.label)]}")
+    return markup.figure(figure, f"Card of the decision of DRQ: {names[int(decision.label)]}")
 
 
-def names_of(model: str, allow_code: bool = False) -> tuple[str, ...] | None:
-    """What the classes of a model are called, where it is in the package: what a run says must not make others be loaded.
+def known_class_names(model: str, allow_code: bool = False) -> tuple[str, ...] | None:
+    """Return the class names of a model that is in the package, else None: a name in a run must not load other models.
 
-    Where code is allowed, a model of somebody's own code is loaded for it, too.
+    Where code is allowed, a model that a ``python:`` name makes is loaded as well.
     """
     if model in {"digits", *(STORED.keys() & IN_THE_BOX)}:
         return class_names(model)
     if not allow_code or RUNS.match(model) is None:
         return None
     try:
-        found = getattr(classifier(model), "card", None)
-    except InputError:  # the code is not here
+        model_card = getattr(classifier(model), "card", None)
+    except InputError:  # the code is not on this machine
         return None
-    return found.classes if isinstance(found, Card) else None
+    return model_card.classes if isinstance(model_card, Card) else None
 
 
-def decided(model: str, settings: Mapping[str, Any], image: Tensor, allow_code: bool = False) -> Decision | None:
-    """What DRQ with these settings says about an image; None for models outside of the package and for other defences."""
-    if names_of(model, allow_code) is None or settings.get("defence") != "drq":
+def rerun_decision(model: str, settings: Mapping[str, Any], image: Tensor, allow_code: bool = False) -> Decision | None:
+    """Run DRQ with a run's settings on an image; None for models outside of the package and for other defences."""
+    if known_class_names(model, allow_code) is None or settings.get("defence") != "drq":
         return None
     try:
         refuse_code(settings, "run.json", allow_code)
-        made = defence("drq", settings, "defence")
-        assert isinstance(made, Quantified)
-        return made.around(classifier(model)).decide(image[None])
+        quantified = defence("drq", settings, "defence")
+        assert isinstance(quantified, Quantified)
+        return quantified.around(classifier(model)).decide(image[None])
     except InputError:  # settings that were objects cannot always be read back from their record
         return None
 
 
 def record(row: Mapping[str, Any], names: Sequence[str] | None, image: Tensor | None) -> str:
-    """What a run says about one sample."""
+    """Return a sample's input and the row of the records about it."""
     rows = [(title, _value(name, row[name], names)) for name, title in FACTS.items() if row[name] is not None]
     title = f"Sample {row['index']} of {row['data']}, {row['threat']}"
-    shown = "" if image is None else f'<img src="{markup.picture(image)}" alt="the input as the threat left it">'
-    picture = f'<div class="pair"><figure><figcaption>as the threat left it</figcaption>{shown}</figure></div>' if shown else ""
+    img = "" if image is None else f'<img src="{markup.image_url(image)}" alt="the input as the threat left it">'
+    picture = f'<div class="pair"><figure><figcaption>as the threat left it</figcaption>{img}</figure></div>' if img else ""
     return picture + markup.table(markup.text(title), ("What", "Value"), rows)
 
 
 def _value(name: str, value: Any, names: Sequence[str] | None) -> str:
-    if name in CLASSES and names is not None and 0 <= value < len(names):
+    if name in CLASS_COLUMNS and names is not None and 0 <= value < len(names):
         return markup.text(names[value])
     return f"{value:.4g}" if isinstance(value, float) else markup.text(value)

@@ -1,4 +1,4 @@
-"""The searches of DRQ around one input, step by step. They are the method's own: here they are only watched."""
+"""Record every step of DRQ's searches around one input. The searches are the method's own; nothing is computed twice."""
 
 from __future__ import annotations
 
@@ -17,56 +17,56 @@ from drq.search.loop import Problems, Progress, solve
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
-    """Where one search went, a row for each class that was searched for; T points were looked at."""
+class SearchPath:
+    """The points that one search visited, for each of K classes; it made T - 1 steps."""
 
-    points: Tensor  # (T, K, ...) that were looked at, the start first
-    best: Tensor  # (T, K, ...) of those so far, the best that counts; the start where none does
-    counts: Tensor  # (T, K) bool: whether any of them counts yet
-    labels: Tensor  # (K,) the classes; empty for calibration, which looks for any other than the model's own
+    points: Tensor  # (T, K, ...) the points visited, the start first
+    best: Tensor  # (T, K, ...) the best admitted point so far; the start where none was admitted
+    admitted: Tensor  # (T, K) bool: whether any point was admitted so far
+    labels: Tensor  # (K,) the classes; empty for calibration, which searches for any class but the model's answer
 
 
 @dataclass(frozen=True, eq=False)
-class Journey:
-    """Everything that DRQ did at one input."""
+class Trace:
+    """All searches of one decision of DRQ."""
 
     x: Tensor  # (1, ...)
     decision: Decision  # with its points
-    calibration: Path | None  # None where the radius is set
-    exploration: Path | None  # None where calibration found no radius
-    quantification: Path | None
+    calibration: SearchPath | None  # None where the radius is given
+    exploration: SearchPath | None  # None where calibration found no radius
+    quantification: SearchPath | None
 
 
-def journey(robust: DRQ, x: Tensor) -> Journey:
-    """What ``robust.decide(x)`` does for one sample x (1, ...), with every step. All classes are followed to the end."""
+def trace(robust: DRQ, x: Tensor) -> Trace:
+    """Run ``robust.decide(x)`` for one sample x (1, ...) and record every step, without pruning any class."""
     x, execution = prepare(robust.model, x.detach(), robust.norm, robust.bounds, robust.frozen)
     radius = robust.radius if isinstance(robust.radius, Calibrated) else check_radius(robust.radius, x)
     searches = (robust.alpha, robust.explore, robust.quantify, robust.classes, robust.explore_base)
     regions = Regions(execution, radius, *searches, "none", True)
-    paths: list[Path] = []
+    paths: list[SearchPath] = []
 
-    def watched(problems: Problems) -> Progress:
-        progress, path = _followed(problems)
+    def solve_and_record(problems: Problems) -> Progress:
+        progress, path = _solve_stepwise(problems)
         paths.append(path)
         return progress
 
     with torch.inference_mode(False), torch.no_grad():
-        (block,) = regions.blocks(x, partial(one_by_one, watched))
+        (block,) = regions.blocks(x, partial(one_by_one, solve_and_record))
     *before, explored, quantified = paths
     decision, calibration = conclude(block, keep_points=True), before[0] if before else None
-    if not decision.found:  # then both searches had nothing to do
-        return Journey(x, decision, calibration, None, None)
+    if not decision.found:  # without a radius, both searches are empty
+        return Trace(x, decision, calibration, None, None)
     explored = replace(explored, labels=block.classes[0])
-    return Journey(x, decision, calibration, explored, replace(quantified, labels=block.candidates.label))
+    return Trace(x, decision, calibration, explored, replace(quantified, labels=block.candidates.label))
 
 
-def _followed(problems: Problems) -> tuple[Progress, Path]:
-    """Solve them one look at a time, and keep what was seen."""
-    seen = []
+def _solve_stepwise(problems: Problems) -> tuple[Progress, SearchPath]:
+    """Solve the problems one step at a time, and keep every point."""
+    steps = []
     for count in problems.observations:
         point = problems.progress.state.point
         problems = problems.continued_from(solve(problems.limited_to(range(count, count + 1))))
         found = problems.progress.best
-        seen.append((point, found.point, found.admitted))
-    points, best, counts = (torch.stack(each) for each in zip(*seen, strict=True))
-    return problems.progress, Path(points, best, counts, torch.zeros(0, dtype=torch.long))
+        steps.append((point, found.point, found.admitted))
+    points, best, admitted = (torch.stack(each) for each in zip(*steps, strict=True))
+    return problems.progress, SearchPath(points, best, admitted, torch.zeros(0, dtype=torch.long))

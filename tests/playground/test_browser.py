@@ -26,7 +26,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, server):
-    """The page on a desk. In the end nothing was complained of, and nothing came from elsewhere."""
+    """The page on a jobs. In the end nothing was complained of, and nothing came from elsewhere."""
     with visit(browser, server) as shown:
         yield shown
 
@@ -75,7 +75,7 @@ def changed(page, selector, before, seconds=30):
 
 
 def choose_shift(page, name):
-    page.get_by_label("What is done to it").click()
+    page.get_by_label("Change of the image").click()
     page.get_by_role("option", name=name, exact=True).click()
     page.locator("#strength").wait_for()
 
@@ -106,9 +106,9 @@ def test_a_click_moves_the_point_and_changes_the_answer(page):
     side = whole.bounding_box()["width"]
     answers = []
     for across, up in ((0.2, 0.2), (0.8, 0.8)):
-        before = text(page, "#verdict .said")
+        before = text(page, "#verdict .status-line")
         whole.click(position={"x": across * side, "y": (1 - up) * side})
-        answers.append(changed(page, "#verdict .said", before))
+        answers.append(changed(page, "#verdict .status-line", before))
         value = float(page.get_by_label("number input for Point, across").input_value())
         assert value == pytest.approx(across, abs=0.01)
     assert "Classifier: class 1" in answers[0]
@@ -119,23 +119,23 @@ def test_a_click_into_a_zoomed_panel_moves_it_there(page):
     panel = page.locator(".panel svg").first
     left, bottom, width = (float(each) for each in panel.get_attribute("data-window").split())
     assert width < 1
-    side, before = panel.bounding_box()["width"], text(page, "#verdict .said")
+    side, before = panel.bounding_box()["width"], text(page, "#verdict .status-line")
     panel.click(position={"x": 0.25 * side, "y": 0.25 * side})
-    changed(page, "#verdict .said", before)
+    changed(page, "#verdict .status-line", before)
     for name, truth in (("across", left + 0.25 * width), ("up", bottom + 0.75 * width)):
         value = float(page.get_by_label(f"number input for Point, {name}").input_value())
         assert value == pytest.approx(truth, abs=0.01)
 
 
 def test_the_settings_change_what_is_seen(page):
-    before = text(page, "#verdict .said")
+    before = text(page, "#verdict .status-line")
     page.get_by_label("Radius of exploration", exact=True).click()
     page.get_by_role("option", name="set by hand").click()
     page.get_by_label("range slider for Radius").wait_for()
     for name in ("Moons", "linf"):
-        before = changed(page, "#verdict .said", before)
+        before = changed(page, "#verdict .status-line", before)
         page.get_by_label(name, exact=True).click()
-    changed(page, "#verdict .said", before)
+    changed(page, "#verdict .status-line", before)
 
 
 def test_the_keyboard_steps_through_the_searches(page):
@@ -153,7 +153,7 @@ def test_the_keyboard_steps_through_the_searches(page):
 def test_the_keyboard_reaches_everything(page):
     """From tab to tab with arrows, into the panel of a tab with Tab, and a point is moved without a mouse."""
     page.get_by_role("tab", name="Plane").focus()
-    before = text(page, "#verdict .said")
+    before = text(page, "#verdict .status-line")
     for _ in range(60):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.getAttribute('aria-label')") == "range slider for Point, across":
@@ -161,7 +161,7 @@ def test_the_keyboard_reaches_everything(page):
     else:
         pytest.fail("Tab does not lead to the point")
     page.keyboard.press("ArrowRight")
-    changed(page, "#verdict .said", before)
+    changed(page, "#verdict .status-line", before)
     tab(page, "Images")
     page.locator("#choice button").nth(1).focus()
     page.keyboard.press("Enter")
@@ -180,7 +180,7 @@ def test_an_image_is_chosen_corrupted_and_answered(page):
     page.locator("#strength input[type=range]").focus()
     page.keyboard.press("End")
     page.wait_for_function("was => document.querySelectorAll('#result img')[1].src !== was", arg=fog)
-    page.get_by_role("button", name="Ask both").click()
+    page.get_by_role("button", name="Run both").click()
     page.locator("#status", has_text="The model alone answers").wait_for(timeout=60_000)
     assert page.locator("#result .answer").count() == 2
     assert "passes of the model" in page.locator("#result .answer").nth(1).inner_text()
@@ -214,19 +214,19 @@ def test_a_hostile_upload_is_refused_on_the_page(page, tmp_path, name):
 def test_two_browsers_get_their_own_results(browser, server):
     """Both ask at the same time, for other points of the plane and other images."""
     with visit(browser, server) as one, visit(browser, server) as two:
-        pages, before = {one: (0.2, 0.2), two: (0.8, 0.8)}, text(one, "#verdict .said")
+        pages, before = {one: (0.2, 0.2), two: (0.8, 0.8)}, text(one, "#verdict .status-line")
         for page, (across, up) in pages.items():
             whole = page.locator(".panel svg").last
             side = whole.bounding_box()["width"]
             whole.click(position={"x": across * side, "y": (1 - up) * side})
-        assert "Classifier: class 1" in changed(one, "#verdict .said", before)
-        assert "Classifier: class 2" in changed(two, "#verdict .said", before)
+        assert "Classifier: class 1" in changed(one, "#verdict .status-line", before)
+        assert "Classifier: class 2" in changed(two, "#verdict .status-line", before)
         for page, name in ((one, "automobile, number 2"), (two, "ship, number 4")):
             tab(page, "Images")
             page.get_by_role("button", name=name).click()
         for page, name in ((one, "automobile"), (two, "ship")):
             page.locator("#result figcaption", has_text=name).wait_for()
-            page.get_by_role("button", name="Ask both").click()
+            page.get_by_role("button", name="Run both").click()
         for page, name in ((one, "automobile"), (two, "ship")):
             page.locator("#status", has_text=f"The model alone answers {name}").wait_for(timeout=60_000)
             assert page.locator("#card img").get_attribute("alt").endswith(name)
@@ -237,7 +237,7 @@ def test_a_long_attack_shows_how_far_it_is_and_is_cancelled(page):
     choose_shift(page, "attack on DRQ itself: Envelope")
     cancel = page.get_by_role("button", name="Cancel")
     assert cancel.is_disabled()
-    page.get_by_role("button", name="Ask both").click()
+    page.get_by_role("button", name="Run both").click()
     page.locator("#status progress").wait_for()
     page.wait_for_function("() => Number(document.querySelector('#status progress')?.value) > 0", timeout=60_000)
     assert cancel.is_enabled()
@@ -287,10 +287,10 @@ def test_it_fits_a_telephone(phone, name):
 def test_a_touch_moves_the_point(phone):
     whole = phone.locator(".panel svg").last
     whole.scroll_into_view_if_needed()
-    side, before = whole.bounding_box()["width"], text(phone, "#verdict .said")
+    side, before = whole.bounding_box()["width"], text(phone, "#verdict .status-line")
     assert side > 250
     whole.tap(position={"x": 0.8 * side, "y": 0.2 * side})
-    assert "Classifier: class 2" in changed(phone, "#verdict .said", before)
+    assert "Classifier: class 2" in changed(phone, "#verdict .status-line", before)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

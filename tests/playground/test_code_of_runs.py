@@ -58,7 +58,7 @@ def imported(folder: Path) -> bool:
 
 
 def test_a_card_is_refused_and_its_record_shown(folder):
-    found = opened_runs.opened(folder, "run")
+    found = opened_runs.open_run(folder, "run")
     assert len(run_tab.sample_names(found, 0, "all")) == 2
     shown = run_tab.sample(found, 0, 1)
     assert REFUSED in shown
@@ -67,12 +67,12 @@ def test_a_card_is_refused_and_its_record_shown(folder):
     assert "Sample 1 of digits" in shown
     assert CARD not in shown
     row = found.samples(found.groups[0]).row(1, named=True)
-    assert sample_html.decided(row["model"], found.run.about["spec"]["defences"]["DRQ"], found.image(row)) is None
+    assert sample_html.rerun_decision(row["model"], found.run.about["spec"]["defences"]["DRQ"], found.image(row)) is None
     assert not imported(folder)
 
 
 def test_a_card_is_drawn_where_it_is_allowed(folder):
-    found = opened_runs.opened(folder, "run")
+    found = opened_runs.open_run(folder, "run")
     assert len(run_tab.sample_names(found, 0, "all", allow_code=True)) == 2
     shown = run_tab.sample(found, 0, 1, allow_code=True)
     assert CARD in shown
@@ -85,9 +85,9 @@ def test_the_page_says_so_to_its_tab(folder, allowed, monkeypatch):
     gradio = MagicMock()  # which keeps what it is told to call
     monkeypatch.setattr(page, "gradio", lambda: gradio)
     page.page(folder, allowed)
-    told = (call.args[0] for call in gradio.mock_calls if call.args)
-    (picked,) = (each for each in told if getattr(each, "__name__", "") == "picked")
-    _, shown = picked("run", 0, 1)
+    arguments = (call.args[0] for call in gradio.mock_calls if call.args)
+    (on_sample,) = (each for each in arguments if getattr(each, "__name__", "") == "on_sample")
+    _, shown = on_sample("run", 0, 1)
     assert (CARD in shown, REFUSED in shown) == (allowed, not allowed)
     assert imported(folder) == allowed
 
@@ -108,11 +108,11 @@ def test_the_command_says_so_to_the_page(options, tmp_path, monkeypatch):
 
 
 def test_code_that_is_not_here_leaves_the_record(folder):
-    if opened_runs.opened(folder, "run").groups[0][0] == "digits":
+    if opened_runs.open_run(folder, "run").groups[0][0] == "digits":
         pytest.skip("the model is one of ours")
     (folder.parent / "canary.py").unlink()
     sample_html.classifier.cache_clear()
-    shown = run_tab.sample(opened_runs.opened(folder, "run"), 0, 1, allow_code=True)
+    shown = run_tab.sample(opened_runs.open_run(folder, "run"), 0, 1, allow_code=True)
     assert "Sample 1 of digits" in shown
     assert CARD not in shown
 

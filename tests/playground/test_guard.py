@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from drq.playground.guard import BYTES, Guard
+from drq.playground.guard import MOST_BYTES, Guard
 
 
 def reply(scope, local=True):
@@ -31,7 +31,7 @@ def test_another_host_is_refused(host, status):
 
 def test_large_requests_are_refused_and_pages_load_nothing_from_elsewhere():
     host = (b"host", b"localhost")
-    assert reply({"headers": [host, (b"content-length", str(BYTES + 1).encode())]})[0] == 413
+    assert reply({"headers": [host, (b"content-length", str(MOST_BYTES + 1).encode())]})[0] == 413
     assert reply({"headers": [host, (b"content-length", b"-1")]})[0] == 413
     status, headers = reply({"headers": [host, (b"content-length", b"10")]})
     assert status == 200
@@ -52,4 +52,4 @@ def test_a_request_that_hides_its_size_is_cut_off():
         return next(parts, {"type": "http.disconnect"})
 
     asyncio.run(Guard(app, True)({"type": "http", "headers": [(b"host", b"localhost")]}, receive, None))
-    assert sum(seen) <= BYTES
+    assert sum(seen) <= MOST_BYTES

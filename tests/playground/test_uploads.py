@@ -16,7 +16,7 @@ from drq.playground import image_sources
 @pytest.mark.parametrize("name", uploads())
 def test_hostile_uploads_are_refused_in_one_line(name):
     with pytest.raises(InputError) as refusal:
-        image_sources.uploaded(uploads()[name])
+        image_sources.read_upload(uploads()[name])
     assert "\n" not in str(refusal.value)
 
 
@@ -24,20 +24,20 @@ def test_a_bomb_is_refused_before_it_is_decoded():
     """A small file that would fill gigabytes; reading its header takes no time and no memory."""
     began = time.perf_counter()
     with pytest.raises(InputError, match="pixels"):
-        image_sources.uploaded(uploads()["bomb.png"])
+        image_sources.read_upload(uploads()["bomb.png"])
     assert time.perf_counter() - began < 1
 
 
 def test_a_picture_has_fewer_pixels_than_others_may_have():
     """Many people may bring pictures at once."""
     with pytest.raises(InputError, match="at most 16,000,000 pixels"):
-        image_sources.uploaded(png(5000, 5000, b"\0"))
+        image_sources.read_upload(png(5000, 5000, b"\0"))
 
 
 def test_a_good_upload_is_seen_as_the_model_sees_it():
     held = io.BytesIO()
     Image.new("RGB", (300, 200), (255, 0, 0)).save(held, "JPEG")
-    found = image_sources.uploaded(held.getvalue())
+    found = image_sources.read_upload(held.getvalue())
     assert found.image.shape == (3, 32, 32)
     assert found.label is None
     assert found.image[0].min() > 0.9

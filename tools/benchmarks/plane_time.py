@@ -47,13 +47,15 @@ def pairs(pixels: int) -> Iterator[dict[str, Any]]:
     for data in DATA:
         for model in MODELS:
             classifier(model, data)  # fitted
-            robust, x = scene.Settings(data, model).robust(RADIUS), torch.tensor([CLICKS[0]])
+            robust, x = scene.PlaneSettings(data, model).robust(RADIUS), torch.tensor([CLICKS[0]])
             whole = min(seconds(lambda robust=robust, x=x: robust.plane(x, pixels=pixels)) for _ in range(REPEATS))
             clicks = []
             for at in CLICKS:
                 for kept in (scene.scene, scene.defended_regions):
                     kept.cache_clear()
-                clicks.append(seconds(lambda at=at, data=data, model=model: plane_tab.shown(scene.Settings(data, model), *at)))
+                clicks.append(
+                    seconds(lambda at=at, data=data, model=model: plane_tab.render(scene.PlaneSettings(data, model), *at))
+                )
             yield {"data": data, "model": model, "plane": whole, "click": statistics.median(clicks), "slowest_click": max(clicks)}
 
 
