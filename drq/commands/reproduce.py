@@ -16,7 +16,7 @@ from drq.commands.completion import DEVICES, offered
 from drq.errors import MissingError, require
 
 if TYPE_CHECKING:
-    from drq.reproduction.keeping import Record
+    from drq.reproduction.kept_records import Record
 
 
 @app.command(
@@ -47,7 +47,7 @@ def reproduce(
     The same command again goes on where it stopped. Models and data that are not here are named and left out.
     """
     from drq.commands import screens, terminal
-    from drq.reproduction import keeping, results
+    from drq.reproduction import kept_records, printout
     from drq.reproduction.cells import beside
     from drq.reproduction.experiments import entries, repeat, wanted
 
@@ -68,21 +68,21 @@ def reproduce(
                 raise
             say(f"{name} is left out: {error}")
             continue
-        found[name] = keeping.shortened(run) if keep is None else keeping.keep(run, Path(keep))
+        found[name] = kept_records.shortened(run) if keep is None else kept_records.keep(run, Path(keep))
         picture = drawn(found[name], run.path, keep)
         if not as_json:
-            typer.echo("\n\n".join(each for each in (results.shown(found[name]), picture) if each))
+            typer.echo("\n\n".join(each for each in (printout.shown(found[name]), picture) if each))
     if as_json:
         cells = {name: beside(name, each.rows).to_dicts() for name, each in found.items()}
-        claims = {name: each and each._asdict() for name, each in results.findings(found).items()}
+        claims = {name: each and each._asdict() for name, each in printout.findings(found).items()}
         typer.echo(json.dumps({"cells": cells, "claims": claims}, indent=2))
-    elif text := results.claimed(found):
+    elif text := printout.claimed(found):
         typer.echo(text)
 
 
 def drawn(record: Record, folder: Path, keep: str | None) -> str:
     """The path of a figure's picture; nothing for others. That of Figure 1 is kept, since it shows what no record has."""
-    from drq.reproduction.pictures import FIGURES, draw
+    from drq.reproduction.paper_figures import FIGURES, draw
 
     if record.name not in FIGURES:
         return ""

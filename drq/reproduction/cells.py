@@ -9,7 +9,7 @@ from drq.evaluation.paper import published, stand_ins
 from drq.evaluation.records import require_polars
 from drq.report import tables
 from drq.report.expressions import UNDEFENDED
-from drq.reproduction.comparisons import CORRUPTIONS, corrected
+from drq.reproduction.intervals import CORRUPTIONS, corrected
 
 if TYPE_CHECKING:
     import polars

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drq.evaluation.paper import CLAIMS, folder
-from drq.reproduction.measures import MEASURES, Finding
+from drq.reproduction import attack_measures, measures
+from drq.reproduction.verdicts import Finding
 
 if TYPE_CHECKING:
     import polars
+MEASURES = measures.MEASURES | attack_measures.MEASURES
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from drq.evaluation.sources import as_spec
 from drq.report import tables
 from drq.report.typesetting import number, text_table
 from drq.reproduction.experiments import BEYOND
-from drq.reproduction.keeping import Record
+from drq.reproduction.kept_records import Record
 
 if TYPE_CHECKING:
     import polars

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drq.evaluation.paper import stand_ins
-from drq.reproduction.keeping import Record
+from drq.reproduction.kept_records import Record
 
 
 def short(model: str) -> str:

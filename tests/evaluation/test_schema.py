@@ -14,7 +14,7 @@ import drq
 from drq.evaluation import run as reading
 from drq.evaluation.records import COLUMNS, SCHEMA_VERSION, columns, read_part
 from drq.models.weights import contents
-from drq.reproduction import keeping
+from drq.reproduction import kept_records
 
 OLD = Path(__file__).parent / "first_schema"
 KEPT = Path(__file__).parents[2] / "results" / "paper"
@@ -99,9 +99,9 @@ def test_parts_of_the_first_schema_belong_by_the_hash_of_their_spec(old: Path) -
 def test_kept_records_of_the_first_schema_read(caplog: pytest.LogCaptureFixture) -> None:
     """The committed ones: null in what is newer, small types as in new ones, and one note for the folder."""
     caplog.set_level(logging.INFO)
-    keeping.warn_unverified.cache_clear()
+    kept_records.warn_unverified.cache_clear()
     for name in ("table4", "table3"):
-        rows = keeping.kept(KEPT, name).rows
+        rows = kept_records.kept(KEPT, name).rows
         assert pl.read_parquet(KEPT / f"{name}.parquet").columns == [each for each in rows.columns if each not in NEWER]
         assert {each: rows[each].null_count() for each in NEWER if each in rows.columns} == dict.fromkeys(NEWER[:-1], len(rows))
     assert [each.levelno for each in caplog.records] == [logging.INFO]
@@ -109,14 +109,14 @@ def test_kept_records_of_the_first_schema_read(caplog: pytest.LogCaptureFixture)
 
 def test_kept_records_are_of_the_second_schema(old: Path, tmp_path: Path) -> None:
     """They stand beside those of the first, and say the sha256 of their rows."""
-    made = keeping.keep(drq.evaluate(old), tmp_path)
-    found = keeping.kept(tmp_path, "old")
+    made = kept_records.keep(drq.evaluate(old), tmp_path)
+    found = kept_records.kept(tmp_path, "old")
     assert found.rows.equals(made.rows)
     assert found.about["schema_version"] == SCHEMA_VERSION
     path = tmp_path / "old.parquet"
     told = subprocess.run(["sha256sum", path], capture_output=True, text=True, check=True).stdout.split()[0]
     assert found.about["sha256"] == told
-    assert pl.concat([keeping.kept(KEPT, "table4").rows.head(1), found.rows]).height == len(found.rows) + 1
+    assert pl.concat([kept_records.kept(KEPT, "table4").rows.head(1), found.rows]).height == len(found.rows) + 1
     made.rows.with_columns(prediction=pl.col("prediction") + 1).write_parquet(path)
     with pytest.raises(drq.InputError, match=r"old\.parquet must have the sha256 in old\.json, got another: bring both"):
-        keeping.kept(tmp_path, "old")
+        kept_records.kept(tmp_path, "old")

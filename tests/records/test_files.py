@@ -9,8 +9,8 @@ import pytest
 from testbed.repository import ROOT
 
 from drq.bench.measure import read
-from drq.reproduction import experiments, pictures
-from drq.reproduction.keeping import kept
+from drq.reproduction import experiments, paper_figures
+from drq.reproduction.kept_records import kept
 from tools.pages import presets
 
 RESULTS, PAPER = ROOT / "results", ROOT / "results" / "paper"
@@ -62,7 +62,7 @@ def test_what_was_tried_is_told_by_ideas():
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_drawn(name: str):
-    assert name in pictures.FIGURES
+    assert name in paper_figures.FIGURES
     drawing = ElementTree.parse(Path(PAPER / f"{name}.svg")).getroot()
     assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
     assert len([*drawing.iter("{http://www.w3.org/2000/svg}path")]) > 10

@@ -13,7 +13,7 @@ from drq.models.published import PUBLISHED
 from drq.reproduction import gains as gained
 from drq.reproduction import overview
 from drq.reproduction.experiments import BEYOND
-from drq.reproduction.keeping import kept
+from drq.reproduction.kept_records import kept
 
 
 def record(name: str) -> dict:

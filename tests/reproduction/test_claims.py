@@ -20,10 +20,10 @@ from testbed.claimed import (
 from drq.evaluation.paper import CLAIMS, experiments, folder
 from drq.evaluation.plan import tasks
 from drq.evaluation.spec import Spec
-from drq.reproduction.claims import claims, find
-from drq.reproduction.comparisons import Value
-from drq.reproduction.keeping import condensed
-from drq.reproduction.measures import MEASURES, Part
+from drq.reproduction.claims import MEASURES, claims, find
+from drq.reproduction.intervals import Value
+from drq.reproduction.kept_records import condensed
+from drq.reproduction.verdicts import Part
 
 
 @pytest.mark.parametrize("name", MEASURES)

@@ -4,7 +4,7 @@ from functools import cache
 
 import polars as pl
 
-from drq.reproduction.measures import MEASURES
+from drq.reproduction.claims import MEASURES
 from drq.threats.corruptions import KINDS
 
 OURS = ("calibration", "plain", "alpha", "gradient", "exploits", "training-data", "section5")

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from drq.reproduction.keeping import condensed
+from drq.reproduction.kept_records import condensed
 from testbed.synthetic import records
 
 STEPS = ((1, 20), (5, 20), (20, 20), (20, 5))

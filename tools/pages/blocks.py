@@ -17,7 +17,7 @@ from drq.evaluation.records import COLUMNS
 from drq.report.typesetting import text_table
 from drq.reproduction import overview
 from drq.reproduction.cells import counted
-from drq.reproduction.keeping import kept
+from drq.reproduction.kept_records import kept
 from tools import ROOT
 
 PAGES = [

@@ -14,10 +14,10 @@ from drq.report.typesetting import text_table
 from drq.reproduction import cells
 from drq.reproduction.claims import claims
 from drq.reproduction.experiments import entries, gaps
-from drq.reproduction.keeping import kept
-from drq.reproduction.pictures import FIGURES, draw, saved, selective
+from drq.reproduction.kept_records import kept
+from drq.reproduction.paper_figures import FIGURES, draw, saved, selective
+from drq.reproduction.printout import beside, findings, section, verdicts
 from drq.reproduction.provenance import made, short
-from drq.reproduction.results import beside, findings, section, verdicts
 from drq.system.files import atomic_write
 from tools.pages import peers, presets
 from tools.pages.reasons import of_claims, of_sign

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from drq.evaluation.records import require_polars
 from drq.report import selective
 from drq.report.typesetting import number, text_table
-from drq.reproduction.keeping import Record, kept
+from drq.reproduction.kept_records import Record, kept
 from drq.reproduction.overview import (
     OURS,
     PEERS,

@@ -16,7 +16,7 @@ from drq.presets import PRESETS
 from drq.report.typesetting import number, text_table
 from drq.reproduction.experiments import BEYOND
 from drq.reproduction.gains import CHOSEN_ON, FEW, RESTORED, Gain, findings, table
-from drq.reproduction.keeping import Record, kept
+from drq.reproduction.kept_records import Record, kept
 from drq.reproduction.overview import ALONE, adaptive, together
 from drq.reproduction.provenance import made
 from tools.pages.peers import verdicts

@@ -2,7 +2,7 @@
 
 from testbed.reproduced import run, table4
 
-from drq.reproduction import experiments, keeping
+from drq.reproduction import experiments, kept_records
 from tools.pages import ledger, peers, presets
 
 
@@ -14,7 +14,7 @@ def test_the_ledger_has_every_entry(tmp_path):
         assert f"`drq reproduce {entry.name}" in (beyond if entry.kind == "beyond" else empty), entry.name
     assert all(gap.ours in empty for gap in experiments.gaps())
     assert "| cells that were run; two models may stand in for one | 0 |" in empty
-    keeping.keep(run(tmp_path / "run", table4(20, 100), "table4"), folder)
+    kept_records.keep(run(tmp_path / "run", table4(20, 100), "table4"), folder)
     page = ledger.ledger(folder)
     assert page == ledger.ledger(folder)
     line = "| cifar10-linf | cifar10 | worst of ensemble | DRQ linf | 48.52 | 42.00 [38.98, 45.08] | +5.15 | -8.00 ["

@@ -7,14 +7,14 @@ from testbed.synthetic import records
 
 from drq.evaluation.plan import tasks
 from drq.evaluation.sources import as_spec
-from drq.reproduction import keeping, overview
+from drq.reproduction import kept_records, overview
 from drq.reproduction.experiments import BEYOND
 from tools.pages import ledger, peers
 
 
 def page(folder, **frames):
     for name, frame in frames.items():
-        keeping.keep(run(folder / f"run-{name}", frame, name.replace("_", "-")), folder)
+        kept_records.keep(run(folder / f"run-{name}", frame, name.replace("_", "-")), folder)
     return peers.page(folder)
 
 

@@ -9,7 +9,7 @@ from testbed.reproduced import answers, attacked, cell, gaining, run, table4
 
 from drq.commands.cli import main
 from drq.evaluation import paper
-from drq.reproduction import experiments, keeping, results
+from drq.reproduction import experiments, kept_records, printout
 from drq.reproduction.claims import claims
 
 
@@ -66,8 +66,8 @@ def test_names_lead_to_experiments():
 )
 def test_every_experiment_alone_shows_what_it_found(name, rows, words, tmp_path):
     """As ``drq reproduce NAME`` prints it."""
-    record = keeping.shortened(run(tmp_path / "run", gaining() if rows is None else rows, name))
-    text = results.shown(record)
+    record = kept_records.shortened(run(tmp_path / "run", gaining() if rows is None else rows, name))
+    text = printout.shown(record)
     assert text.startswith("### Made up")
     assert words in text
     assert f"`drq reproduce {name}`: " in text

@@ -12,14 +12,14 @@ from testbed.refusals import refused
 from testbed.repository import ROOT, reaching
 
 import drq
-from drq.reproduction import pictures
+from drq.reproduction import paper_figures
 
 
 @pytest.fixture
 def coarse(monkeypatch):
     """Figure 1 with fewer points."""
-    draw = pictures.figure1
-    monkeypatch.setattr(pictures, "figure1", lambda: draw(pixels=12))
+    draw = paper_figures.figure1
+    monkeypatch.setattr(paper_figures, "figure1", lambda: draw(pixels=12))
 
 
 def words(path):
@@ -28,10 +28,10 @@ def words(path):
 
 
 def test_names():
-    assert pictures.FIGURES == ("figure1", "figure2", "figure3", "figure4", "figure5")
-    refused(pictures.draw, "figure6", MADE["figure2"], ".", words=["name must be one of figure1, figure2", "'figure6'"])
-    refused(pictures.draw, "figure2", None, ".", words=["records must hold those of figure2, got none"])
-    refused(pictures.draw, "figure3", MADE["figure3"].clear(), ".", words=["records must hold those of figure3"])
+    assert paper_figures.FIGURES == ("figure1", "figure2", "figure3", "figure4", "figure5")
+    refused(paper_figures.draw, "figure6", MADE["figure2"], ".", words=["name must be one of figure1, figure2", "'figure6'"])
+    refused(paper_figures.draw, "figure2", None, ".", words=["records must hold those of figure2, got none"])
+    refused(paper_figures.draw, "figure3", MADE["figure3"].clear(), ".", words=["records must hold those of figure3"])
 
 
 SHOWN = {
@@ -45,11 +45,11 @@ SHOWN = {
 @pytest.mark.parametrize("name", MADE)
 def test_a_figure_of_records(name, tmp_path):
     """What a user has set for figures of their own changes nothing, and is left as it was."""
-    path = pictures.draw(name, MADE[name], tmp_path / "new")
+    path = paper_figures.draw(name, MADE[name], tmp_path / "new")
     assert path == tmp_path / "new" / f"{name}.svg"
     assert not set(SHOWN[name]) - set(words(path))
     with matplotlib.rc_context({"font.size": 23, "lines.linewidth": 9, "svg.fonttype": "path"}):
-        assert pictures.draw(name, MADE[name], tmp_path).read_bytes() == path.read_bytes()
+        assert paper_figures.draw(name, MADE[name], tmp_path).read_bytes() == path.read_bytes()
         assert matplotlib.rcParams["font.size"] == 23
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
@@ -60,13 +60,13 @@ def test_figures_are_the_same_in_another_process(tmp_path):
     code = (
         "import sys\n"
         "from testbed.figures import MADE\n"
-        "from drq.reproduction import pictures\n"
-        "draw = pictures.figure1; pictures.figure1 = lambda: draw(pixels=12)\n"
-        "for name in pictures.FIGURES: pictures.draw(name, MADE.get(name), sys.argv[1])\n"
+        "from drq.reproduction import paper_figures\n"
+        "draw = paper_figures.figure1; paper_figures.figure1 = lambda: draw(pixels=12)\n"
+        "for name in paper_figures.FIGURES: paper_figures.draw(name, MADE.get(name), sys.argv[1])\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "other")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=reaching(ROOT / "tests")) as process:
-        here = [pictures.draw(name, MADE.get(name), tmp_path) for name in pictures.FIGURES]
+        here = [paper_figures.draw(name, MADE.get(name), tmp_path) for name in paper_figures.FIGURES]
         assert process.wait(120) == 0, process.stderr.read()
     for path in here:
         assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes(), path.name
@@ -76,8 +76,8 @@ def test_figures_are_the_same_in_another_process(tmp_path):
 
 def test_the_example_is_the_first_that_fits():
     """By its rule, one point after the other."""
-    robust = drq.DRQ(drq.load_model("gaussians-svm"), "l2", drq.Calibrated(pictures.CONFIDENCE))
-    chosen, label = pictures.example(robust)
+    robust = drq.DRQ(drq.load_model("gaussians-svm"), "l2", drq.Calibrated(paper_figures.CONFIDENCE))
+    chosen, label = paper_figures.example(robust)
     x, y = drq.load_data("gaussians").batch(range(120))
     found = robust.decide(x)
     rows = zip(robust.model(x).argmax(1).tolist(), found.label.tolist(), found.radius.tolist(), y.tolist(), strict=True)
@@ -87,11 +87,11 @@ def test_the_example_is_the_first_that_fits():
 
 
 def test_at_its_own_confidence_no_point_is_corrected():
-    refused(pictures.example, drq.DRQ(drq.load_model("gaussians-svm"), "l2"), words=["leave a point that DRQ corrects"])
+    refused(paper_figures.example, drq.DRQ(drq.load_model("gaussians-svm"), "l2"), words=["leave a point that DRQ corrects"])
 
 
 def test_the_numbers_of_the_paper_stand_beside_those_of_the_records():
-    ax = pictures.figure2(MADE["figure2"]).axes[0]
+    ax = paper_figures.figure2(MADE["figure2"]).axes[0]
     lines = {line.get_label(): line for line in ax.get_lines()}
     paper = lines["DRQ linf, paper"]
     assert paper.get_linestyle() == ":"
@@ -102,9 +102,9 @@ def test_the_numbers_of_the_paper_stand_beside_those_of_the_records():
 
 def test_one_model_is_drawn_the_first_stand_in(tmp_path):
     whole = attacked("other", "cifar10-l2", "cifar10-linf")
-    alone = pictures.draw("figure2", whole.filter(model="cifar10-linf"), tmp_path / "alone").read_bytes()
+    alone = paper_figures.draw("figure2", whole.filter(model="cifar10-linf"), tmp_path / "alone").read_bytes()
     on_defence = whole.with_columns(victim=pl.lit("defence"), prediction=pl.lit(0, pl.Int64))
-    assert pictures.draw("figure2", pl.concat([whole, on_defence]), tmp_path).read_bytes() == alone
+    assert paper_figures.draw("figure2", pl.concat([whole, on_defence]), tmp_path).read_bytes() == alone
     foreign = attacked("other", "another")
-    first = pictures.draw("figure2", foreign.filter(model="other"), tmp_path / "first").read_bytes()
-    assert pictures.draw("figure2", foreign, tmp_path).read_bytes() == first != alone
+    first = paper_figures.draw("figure2", foreign.filter(model="other"), tmp_path / "first").read_bytes()
+    assert paper_figures.draw("figure2", foreign, tmp_path).read_bytes() == first != alone

@@ -12,10 +12,10 @@ from drq.report.typesetting import number, text_table
 from drq.reproduction import cells, gains, overview
 from drq.reproduction.claims import claims, find
 from drq.reproduction.experiments import BEYOND, Entry, entries
-from drq.reproduction.keeping import Record
-from drq.reproduction.measures import Finding
-from drq.reproduction.pictures import FIGURES
+from drq.reproduction.kept_records import Record
+from drq.reproduction.paper_figures import FIGURES
 from drq.reproduction.provenance import made, short
+from drq.reproduction.verdicts import Finding
 
 if TYPE_CHECKING:
     import polars
