@@ -9,7 +9,7 @@ from drq.commands.cli import main
 from drq.defences import Standard
 from drq.evaluation import reading
 from drq.models.classifier import Card
-from drq.reproduction.experiments import wanted
+from drq.reproduction.experiments import experiments_behind
 from drq.serving.predict import Predictor
 
 
@@ -19,7 +19,7 @@ def test_every_preset_is_made_of_arguments_and_rests_on_an_experiment(name):
     model.card = Card("mine", norm="linf", radius=0.1)
     robust = drq.DRQ(model, **drq.preset(name, model))
     assert robust.decide(torch.rand(2, 3, 4, 4)).label.shape == (2,)
-    assert wanted([drq.presets.PRESETS[name].experiment])
+    assert experiments_behind([drq.presets.PRESETS[name].experiment])
 
 
 def test_the_paper_is_the_default():

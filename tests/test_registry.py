@@ -257,8 +257,8 @@ def test_the_tab_key_offers_it():
     assert models <= {*completion.model_names()}
     assert "points" in completion.data_names("")
     assert "cifar10-c/mist" in completion.data_names("cifar10-c/")
-    assert "sum" in completion.offered(registry.NORMS)()
-    assert "slow" in completion.offered(registry.PRESETS)()
+    assert "sum" in completion.complete_with(registry.NORMS)()
+    assert "slow" in completion.complete_with(registry.PRESETS)()
 
 
 @pytest.mark.usefixtures("made_up")

@@ -1,1 +1,1 @@
-"""The commands of ``drq``, one file each. A command reads its options, calls the library, and shows what came back."""
+"""Define the commands of ``drq``, one file each: read options, call the library, and show the results."""

@@ -1,4 +1,4 @@
-"""The application that commands belong to, and what they share."""
+"""Define the typer application that all commands belong to, and the options and functions that they share."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ app = typer.Typer(
 
 
 def examples(*lines: str) -> str:
-    """What stands below the options of a command."""
+    """Return the examples that a command's help ends with."""
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead, and nothing else, to standard output.")]
-AllowCode = Annotated[bool, typer.Option("--allow-code", help="Run code that a file names (python:); read it first.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to standard output, and nothing else there.")]
+AllowCode = Annotated[bool, typer.Option("--allow-code", help="Allow code that a file names (python:) to run; read it first.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
 
 
-def in_a_clone(option: str, given: object, tool: str) -> None:
-    """Refuse an option that left the command line with 0.2, in a line that names the tool which does the same."""
+def refuse_removed(option: str, given: object, tool: str) -> None:
+    """Refuse an option that 0.2 removed from the command line, and name the tool of the repository that replaces it."""
     remedy = f"in a clone of the project, {tool} does it"
     require(not given, option, "be left out since 0.2", given if isinstance(given, str) else "it", remedy)
 
 
-def say(message: str) -> None:
-    """One line to standard error."""
+def print_to_stderr(message: str) -> None:
+    """Print a message to standard error, in one line."""
     print(f"drq: {' '.join(message.split())}", file=sys.stderr)
 
 
-def put(found: Any, as_json: bool, show: Callable[[Any], None]) -> None:
-    """Facts, or a list of entries, for a program or for a person."""
+def print_result(result: Any, as_json: bool, show: Callable[[Any], None]) -> None:
+    """Print a mapping, or a list of entries: as JSON, or with ``show`` for people."""
     if as_json:
-        typer.echo(json.dumps([entry._asdict() for entry in found] if isinstance(found, list) else found, indent=2))
+        typer.echo(json.dumps([entry._asdict() for entry in result] if isinstance(result, list) else result, indent=2))
     else:
-        show(found)
+        show(result)

@@ -1,7 +1,7 @@
-"""The command ``drq``.
+"""Run the command ``drq``.
 
-What a command needs is imported inside it, so that ``drq --help`` is quick and a missing extra stops only those that use it.
-A mistake of the user ends with status 2 and one line, an interruption with 130.
+Commands import what they need when they run, so that ``drq --help`` is fast and a missing extra stops only the commands that
+use it. A user's mistake ends with one line and status 2, an interruption with status 130.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Annotated
 import typer
 
 from drq.commands import bench, data, demo, evaluate, models, play, predict, redteam, report, reproduce, threats
-from drq.commands.app import INTERRUPTED, MISTAKE, app, say
+from drq.commands.app import INTERRUPTED, MISTAKE, app, print_to_stderr
 from drq.errors import InputError
 from drq.version import __version__
 
 COMMANDS = (demo, predict, play, evaluate, report, redteam, reproduce, bench, models, data, threats)  # as drq --help shows them
-_PLACES = [each.__name__ for each in COMMANDS]
-app.registered_commands.sort(key=lambda each: _PLACES.index(each.callback.__module__ if each.callback else ""))
+_ORDER = [each.__name__ for each in COMMANDS]
+app.registered_commands.sort(key=lambda each: _ORDER.index(each.callback.__module__ if each.callback else ""))
 
 # A line with \b alone keeps the line breaks of the paragraph below it.
 HELP = """Decision Region Quantification: more reliable predictions from any differentiable classifier, at test time.
@@ -47,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = app(args=arguments, prog_name="drq", standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as head, has seen enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except InputError as error:
-        say(str(error))
+        print_to_stderr(str(error))
         return MISTAKE
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
@@ -59,12 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not hasattr(error, "format_message"):  # the mark of a usage error, whose class differs between versions of typer
             raise
         context = getattr(error, "ctx", None)
-        given = shlex.join(["drq", *(sys.argv[1:] if arguments is None else arguments)])
+        command = shlex.join(["drq", *(sys.argv[1:] if arguments is None else arguments)])
         path = context.command_path if context else "drq"
-        say(f"{error.format_message().rstrip('.')}, got {given!r}: see {path} --help")
+        print_to_stderr(f"{error.format_message().rstrip('.')}, got {command!r}: see {path} --help")
         return MISTAKE
     if status == INTERRUPTED:
-        say("interrupted")
+        print_to_stderr("interrupted")
     return status or 0
 
 
@@ -73,7 +73,7 @@ def start(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """What holds for all commands."""
+    """Handle the options that come before a command."""
     if version:
         typer.echo(f"drq {__version__}")
     elif context.invoked_subcommand is None:

@@ -1,4 +1,4 @@
-"""What the Tab key offers on the command line. It must not wait for torch, so names are listed without what they stand for."""
+"""List the names that Tab completion offers. They come from the registry, since completion must not wait for torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ BENCH_PARTS = ("speed", "agreement", "classes", "batch", "size", "attacks", "ima
 SPLITS = ("test", "train", "val")
 
 
-def offered(names: Iterable[str]) -> Callable[[], Sequence[str]]:
-    """A function that offers these names; those that begin with what was typed are picked from them."""
+def complete_with(names: Iterable[str]) -> Callable[[], Sequence[str]]:
+    """Return a function that lists these names for typer, which keeps those that begin with what was typed."""
     return lambda: [*names]
 
 
 def model_names() -> Sequence[str]:
-    """Models; those of papers in full, of other sources the part up to the colon."""
+    """Return the names of models: in full for those of papers, up to the colon for other sources."""
     listed = {"published:": registry.PUBLISHED, "robustbench:": registry.ROBUSTBENCH}
     of_papers = [prefix + name for prefix, names in listed.items() for name in names]
     sources = [name for name in registry.SOURCES if name not in listed]
@@ -25,13 +25,13 @@ def model_names() -> Sequence[str]:
 
 
 def data_names(incomplete: str) -> Sequence[str]:
-    """Data sets; behind cifar10-c/ and its relatives the corruptions."""
+    """Return the names of data sets; after a slash, as in cifar10-c/, those of corruptions."""
     family, slash, _ = incomplete.partition("/")
     return [f"{family}/{each}" for each in registry.CORRUPTIONS] if slash else [*registry.DATA]
 
 
 def either(names: Iterable[str]) -> str:
-    """Names as a choice, for a help text.
+    """Join names as alternatives, for a help text.
 
     >>> either(registry.NORMS)
     'linf, l2 or l1'

@@ -1,4 +1,4 @@
-"""The command that lists data sets: data."""
+"""Define ``drq data``, which lists data sets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from drq.commands.app import AsJson, app, examples, put
-from drq.commands.completion import SPLITS, data_names, offered
+from drq.commands.app import AsJson, app, examples, print_result
+from drq.commands.completion import SPLITS, complete_with, data_names
 
 
 @app.command(
@@ -17,15 +17,17 @@ from drq.commands.completion import SPLITS, data_names, offered
 def data(
     name: Annotated[
         str | None,
-        typer.Argument(help="Load this one and say what it is.", show_default=False, autocompletion=data_names),
+        typer.Argument(help="Load this data set and describe it.", show_default=False, autocompletion=data_names),
     ] = None,
-    split: Annotated[str, typer.Option(help="Such as test or train.", autocompletion=offered(SPLITS))] = "test",
-    download: Annotated[bool, typer.Option("--download", help="Fetch it where it is missing.")] = False,
+    split: Annotated[
+        str, typer.Option(help="The split to load, such as test or train.", autocompletion=complete_with(SPLITS))
+    ] = "test",
+    download: Annotated[bool, typer.Option("--download", help="Download it if it is missing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the data sets, or load one (or fetch it) and say what it is.
+    """List data sets, or load one and describe it.
 
-    They lie in the folder that DRQ_DATA names. In Python: drq.load_data("cifar10").
+    Data sets are kept in the folder that DRQ_DATA names. In Python: drq.load_data("cifar10").
     """
     from drq.commands import terminal
     from drq.data import list as entries
@@ -33,6 +35,6 @@ def data(
 
     if name is not None:
         facts = load(name, split, download=download).as_json()
-        put(facts, as_json, terminal.facts)
+        print_result(facts, as_json, terminal.show_facts)
     else:
-        put(entries(), as_json, partial(terminal.presence, "drq.load_data"))
+        print_result(entries(), as_json, partial(terminal.show_entries, "drq.load_data"))

@@ -1,4 +1,4 @@
-"""The command that shows DRQ at work: demo. It evaluates the spec of digits that comes with the package."""
+"""Define ``drq demo``, which shows DRQ at work by evaluating the spec of digits in the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drq.commands.app import AsJson, Quiet, app, examples, say
+from drq.commands.app import AsJson, Quiet, app, examples, print_to_stderr
 from drq.errors import require
 
 if TYPE_CHECKING:
@@ -19,39 +19,40 @@ if TYPE_CHECKING:
 
 @app.command(epilog=examples("drq demo", "drq demo --images 50 --seed 1", "drq demo --out tour --json > tour.json"))
 def demo(
-    images: Annotated[int, typer.Option(metavar="N", help="Test images to measure, at most 500.")] = 200,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of noise and movements.")] = 0,
-    out: Annotated[str, typer.Option(metavar="DIR", help="Directory of the run and its report.")] = "drq-demo",
+    images: Annotated[int, typer.Option(metavar="N", help="How many test images are used, at most 500.")] = 200,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of noise and spatial shifts.")] = 0,
+    out: Annotated[str, typer.Option(metavar="DIR", help="Directory for the run and its report.")] = "drq-demo",
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Take the tour: a small classifier with and without DRQ, shifted and attacked, and a report on it.
+    """Show DRQ at work on handwritten digits, with a report.
 
-    Trains an adversarially trained network on scikit-learn's digits (seconds, once: it is kept in DRQ_CACHE, by default
-    ~/.cache/drq), then evaluates it alone and under DRQ: clean, noise, blur, rotation, translation, attacks, and a red team that
-    attacks DRQ itself. Two minutes on two cores. What it prints is what came out, whoever is ahead.
+    Trains a small network adversarially on scikit-learn's digits, which takes some seconds, once: it is kept in DRQ_CACHE, by
+    default ~/.cache/drq. Then evaluates it with and without DRQ: on clean images, under noise, blur, rotation, translation and
+    attacks, and under a red team that attacks DRQ itself. It takes two minutes on two cores. The numbers are measured, whether
+    DRQ is ahead or not.
     """
-    from drq.commands import screens, terminal
+    from drq.commands import evaluation_output, terminal
     from drq.evaluation.loop import evaluate
     from drq.report import run_report
 
     run_report.require_all()
     spec = tour(images, seed)
     with terminal.progress(quiet) as track:
-        prepare(track, say)
-    with screens.watching(quiet or as_json, False, say) as tell:
+        train_model(track, print_to_stderr)
+    with evaluation_output.progress(quiet or as_json, False, print_to_stderr) as tell:
         run = evaluate(spec, out, tell=tell)
     page, records = run.path / "report.html", run_report.rows(run)
     run_report.write(page, run_report.shown(run, records))
     if as_json:
         typer.echo(json.dumps(run_report.summary(run, records) | {"report": str(page)}, indent=2))
         return
-    screens.outcome(records)
+    evaluation_output.show_results(records)
     terminal.show(f"Report: {page}. All of it: drq evaluate digits; drq report {run.path}")
 
 
 def tour(images: int = 200, seed: int = 0) -> Spec:
-    """The spec: so many test images, and this seed for noise and movements.
+    """Return the spec of the demo with this many test images, and this seed for noise and spatial shifts.
 
     >>> list(tour(5).threats)
     ['clean', 'noise', 'blur', 'rotation', 'translation', 'PGD', 'APGD', 'red team']
@@ -68,9 +69,9 @@ def tour(images: int = 200, seed: int = 0) -> Spec:
     return Spec.of(table | {"name": "drq-demo", "limit": images, "seed": seed})
 
 
-def prepare(track: Track, say: Callable[[str], None] = print) -> None:
-    """Train the model, unless that was done before: some seconds, which are shown here and not in the evaluation."""
+def train_model(track: Track, notify: Callable[[str], None] = print) -> None:
+    """Train the model unless it is cached, before the evaluation, so that its progress is shown separately."""
     from drq.data.digits import split
     from drq.models.digits import Recipe, trained
 
-    trained(Recipe(), split()[0], track, say)
+    trained(Recipe(), split()[0], track, notify)

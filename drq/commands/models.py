@@ -1,4 +1,4 @@
-"""The command that lists models: models."""
+"""Define ``drq models``, which lists models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from drq.commands.app import AsJson, app, examples, put
+from drq.commands.app import AsJson, app, examples, print_result
 from drq.commands.completion import model_names
 
 
@@ -17,11 +17,11 @@ from drq.commands.completion import model_names
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="Load this one and print its card.", show_default=False, autocompletion=model_names),
+        typer.Argument(help="Load this model and print its card.", show_default=False, autocompletion=model_names),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the models that have a name, or load one and print what is known of it.
+    """List models, or load one and print its card.
 
     In Python: drq.load_model("cifar10-small").
     """
@@ -33,6 +33,6 @@ def models(
         with redirect_stdout(sys.stderr):
             card = getattr(load(name), "card", None)
         facts = card.as_json() if isinstance(card, Card) else {"name": name}
-        put(facts, as_json, terminal.facts)
+        print_result(facts, as_json, terminal.show_facts)
     else:
-        put(entries(), as_json, partial(terminal.presence, "drq.load_model"))
+        print_result(entries(), as_json, partial(terminal.show_entries, "drq.load_model"))

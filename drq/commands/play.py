@@ -1,4 +1,4 @@
-"""The command that opens a page to play with: play."""
+"""Define ``drq play``, which opens the playground in a browser."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from drq.errors import require
     )
 )
 def play(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Runs below it can be opened.")] = ".",
-    host: Annotated[str, typer.Option(help="Where to listen; others than this machine reach 0.0.0.0.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(metavar="N", help="By default one that is free.")] = None,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder whose runs can be opened.")] = ".",
+    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines reach it.")] = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on; by default a free one.")] = None,
     allow_code: AllowCode = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Open a page in the browser: DRQ on points of a plane, on your images, and the samples of a run.
+    """Open a playground in the browser.
 
-    Nothing leaves this machine, and without --host nobody else reaches the page. There is no password: whoever reaches it
-    can use it, and read the runs below FOLDER. Ctrl-C ends it.
+    It shows DRQ on points of a plane, on your images, and on the samples of runs. Nothing leaves this machine, and without
+    --host no other machine can reach the page. There is no password: anyone who can reach the page can use it, and read the
+    runs below FOLDER. Ctrl-C ends it.
     """
     require(port is None or 0 < port < 65536, "--port", "lie between 1 and 65535", port, "leave it out for one that is free")
     from drq.playground.page import served

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drq.commands.app import MISTAKE, AsJson, Quiet, app, examples, say
-from drq.commands.completion import DEVICES, either, model_names, offered
+from drq.commands.app import MISTAKE, AsJson, Quiet, app, examples, print_to_stderr
+from drq.commands.completion import DEVICES, complete_with, either, model_names
 from drq.errors import InputError, require
 from drq.registry import NORMS, PRESETS
 
@@ -36,13 +36,15 @@ def predict(
     model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.", autocompletion=model_names)] = "cifar10-small",
     norm: Annotated[
         str | None,
-        typer.Option(help=f"{either(NORMS)}; by default the preset's, else the model's, else l2.", autocompletion=offered(NORMS)),
+        typer.Option(
+            help=f"{either(NORMS)}; by default the preset's, else the model's, else l2.", autocompletion=complete_with(NORMS)
+        ),
     ] = None,
     radius: Annotated[float | None, typer.Option(help="The preset's, else twice the training's, else calibrated.")] = None,
     classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest: not safe under attack.")] = None,
-    preset: Annotated[str, typer.Option(help=f"{either(PRESETS)}.", autocompletion=offered(PRESETS))] = "paper",
+    preset: Annotated[str, typer.Option(help=f"{either(PRESETS)}.", autocompletion=complete_with(PRESETS))] = "paper",
     abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,
-    device: Annotated[str, typer.Option(help="Such as cpu or cuda.", autocompletion=offered(DEVICES))] = "cpu",
+    device: Annotated[str, typer.Option(help="Such as cpu or cuda.", autocompletion=complete_with(DEVICES))] = "cpu",
     download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,
     csv: Annotated[str | None, typer.Option(metavar="FILE", help="Write one row a picture to it; - is standard output.")] = None,
     explain: Annotated[
@@ -73,20 +75,20 @@ def predict(
     require(drawable, "--slice", "be at least 2, beside --explain", pixels, "20 show where regions are, 60 their shape")
     found, counts, pictures = [], Counter[str](), listed(paths)
     cards = card_files(explain, len(pictures))
-    with terminal.sheet(csv) as put_row:
+    with terminal.csv_writer(csv) as put_row:
         with redirect_stdout(sys.stderr):  # libraries that load models may print
             options = {"download": True} if download else {}
             predictor = Predictor(model, norm, radius, classes, device, bool(cards), preset, **options)
-        show = terminal.answers(pictures) if csv is None and not as_json else None
-        with terminal.answering(len(pictures), quiet or (csv == "-" and sys.stdout.isatty())) as tell:
-            for place, answer in enumerate(predictor.stream(pictures, tell=tell)):
+        show = terminal.prediction_printer(pictures) if csv is None and not as_json else None
+        with terminal.progress(quiet or (csv == "-" and sys.stdout.isatty())) as track:
+            for place, answer in enumerate(predictor.stream(track(pictures, "pictures"))):
                 facts = answer.as_json(abstain_below)
                 put_row(facts)
                 counts.update(name for name in ("changed", "abstained", "error") if facts.get(name))
                 if as_json:
                     found.append(facts)
                 if isinstance(answer, Refusal):
-                    say(answer.error)
+                    print_to_stderr(answer.error)
                 elif show:
                     show(answer, abstain_below)
                 if cards and not isinstance(answer, Refusal):
@@ -94,7 +96,7 @@ def predict(
     if as_json:
         typer.echo(json.dumps(found, indent=2, allow_nan=False))
     elif csv != "-":
-        terminal.closing(len(pictures), counts, csv)
+        terminal.show_totals(len(pictures), counts, csv)
     return MISTAKE if counts["error"] else 0
 
 

@@ -1,4 +1,4 @@
-"""The command that attacks a defence: redteam."""
+"""Define ``drq redteam``, which attacks a defence."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drq.commands.app import AsJson, Quiet, app, examples, say
-from drq.commands.completion import DEVICES, data_names, model_names, offered
+from drq.commands.app import AsJson, Quiet, app, examples, print_to_stderr
+from drq.commands.completion import DEVICES, complete_with, data_names, model_names
 from drq.errors import require
 from drq.registry import DATA, NORMS
 
@@ -32,48 +32,57 @@ if TYPE_CHECKING:
     )
 )
 def redteam(
-    model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.", autocompletion=model_names)] = "digits",
-    defence: Annotated[str, typer.Option(metavar="NAME", help="As in a spec, or python:module:function.")] = "drq",
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the defence.")] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="NAME", help="By default that of the training.", autocompletion=data_names)
+    model: Annotated[str, typer.Option(metavar="NAME", help="The model; see drq models.", autocompletion=model_names)] = "digits",
+    defence: Annotated[str, typer.Option(metavar="NAME", help="A name as in a spec, or python:module:function.")] = "drq",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the defence; may be repeated.")
     ] = None,
-    norm: Annotated[str | None, typer.Option(help="Of the attacks.", autocompletion=offered(NORMS))] = None,
-    radius: Annotated[str | None, typer.Option(metavar="R", help="As 8/255; by default that of the training.")] = None,
-    images: Annotated[int, typer.Option(metavar="N", help="That are attacked.")] = 100,
+    data: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Data to attack on; by default the training's.", autocompletion=data_names)
+    ] = None,
+    norm: Annotated[
+        str | None, typer.Option(help="Norm of the attacks; by default the training's.", autocompletion=complete_with(NORMS))
+    ] = None,
+    radius: Annotated[
+        str | None, typer.Option(metavar="R", help="Radius of the attacks, as 8/255; by default the training's.")
+    ] = None,
+    images: Annotated[int, typer.Option(metavar="N", help="How many images are attacked.")] = 100,
     strength: Annotated[str, typer.Option(help="quick or full: 32,000 or 150,000 passes an image.")] = "quick",
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the attacks.")] = 0,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda.", autocompletion=offered(DEVICES))] = None,
-    out: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the run; runs/NAME by default.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the attacks.")] = 0,
+    device: Annotated[
+        str | None, typer.Option(help="Where to run: auto, cpu or cuda.", autocompletion=complete_with(DEVICES))
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the run; by default runs/NAME.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Attack a defence itself, and say whether what it gains survives.
+    """Attack a defence itself, and say whether its gain survives.
 
-    A gain survives where the 95 % interval of the difference, the defended worst case minus that of the model alone, lies
-    above 0. The same command again goes on where it stopped.
+    A gain survives where the whole 95 % interval of the difference, the defended worst case minus that of the model alone,
+    lies above 0. The same command again continues where it stopped.
     """
-    from drq.commands import screens, terminal
+    from drq.commands import evaluation_output, terminal
     from drq.evaluation.loop import evaluate
     from drq.report import run_report
     from drq.report.verdict import verdict
 
     run_report.require_all()
-    with redirect_stdout(sys.stderr), screens.watching(quiet or as_json, False, say) as tell:
-        space = {"data": data, "norm": norm, "radius": radius}
-        spec = trial(model, defence, parsed(settings or ()), **space, images=images, strength=strength, seed=seed)
+    with redirect_stdout(sys.stderr), evaluation_output.progress(quiet or as_json, False, print_to_stderr) as tell:
+        attack_options = {"data": data, "norm": norm, "radius": radius}
+        options = parse_settings(settings or ())
+        spec = red_team_spec(model, defence, options, **attack_options, images=images, strength=strength, seed=seed)
         run = evaluate(spec, out, device=device, tell=tell)
     records = run_report.rows(run)
-    found = verdict(records).adaptive
+    comparisons = verdict(records).adaptive
     if as_json:
-        survives = {each.defence: each.survives for each in found}
+        survives = {each.defence: each.survives for each in comparisons}
         typer.echo(json.dumps(run_report.summary(run, records) | {"survives": survives}, indent=2))
         return
-    screens.outcome(records)
-    terminal.show(*map(str, found), f"Run: {run.path}. Next: drq report {shlex.quote(str(run.path))}")
+    evaluation_output.show_results(records)
+    terminal.show(*map(str, comparisons), f"Run: {run.path}. Next: drq report {shlex.quote(str(run.path))}")
 
 
-def trial(
+def red_team_spec(
     model: str,
     defence: str = "drq",
     settings: Mapping[str, Any] | None = None,
@@ -85,26 +94,26 @@ def trial(
     strength: str = "quick",
     seed: int = 0,
 ) -> Spec:
-    """The spec: clean images, a transferred attack, and the red team on the defence and on the model alone.
+    """Return a spec with clean images, a transferred attack, and the red team on the defence and on the model alone.
 
     Args:
         model: a name, see :func:`drq.load_model`.
         defence: its name in a spec, or ``python:package.module:function``.
-        settings: of the defence.
-        data: a name, see :func:`drq.load_data`; that which the model was trained on when None, where its name says so.
-        norm: of the attacks; that of the model's training when None.
-        radius: of the attacks; that of the training when None.
-        images: attacked, the first of the data.
+        settings: the defence's settings.
+        data: a name, see :func:`drq.load_data`; None is the data of the model's training, if the model's name tells it.
+        norm: the norm of the attacks; None is that of the model's training.
+        radius: the radius of the attacks; None is that of the training.
+        images: how many images are attacked, the first of the data.
         strength: "quick" or "full".
-        seed: of the threats.
+        seed: the seed of the threats.
     """
     from drq.evaluation.spec import Spec
 
-    space = _space(model, norm, radius)
+    ball = _attack_ball(model, norm, radius)
     attacks: dict[str, Any] = {
         "clean": {},
-        "APGD": {**space, "steps": 100},
-        "red team": {"threat": "RedTeam", **space, "strength": strength, "victim": "defence"},
+        "APGD": {**ball, "steps": 100},
+        "red team": {"threat": "RedTeam", **ball, "strength": strength, "victim": "defence"},
     }
     title = f"{defence} around {model} under the red team"
     name = re.sub(r"[^\w.+-]+", "-", f"redteam-{model}-{defence}")
@@ -120,43 +129,43 @@ def trial(
 
 
 def trained_on(model: str) -> str:
-    """The data that a name of a model begins with.
+    """Return the data set that a model's name contains.
 
     >>> trained_on("cifar10-small"), trained_on("robustbench:cifar100/Linf/Rice2020Overfitting")
     ('cifar10', 'cifar100')
     """
     words = re.split(r"[:/-]", model)
-    found = next((word for word in words if word in DATA), None)
+    name = next((word for word in words if word in DATA), None)
     remedy = "as in --data cifar10; drq data lists them"
-    require(found is not None, "data", "be given where the model's name does not say it", f"model {model!r}", remedy)
-    assert found is not None
-    return found
+    require(name is not None, "data", "be given where the model's name does not print_to_stderr it", f"model {model!r}", remedy)
+    assert name is not None
+    return name
 
 
-def parsed(given: Sequence[str]) -> dict[str, Any]:
-    """Settings of a defence as they stand on a command line: behind each name what a spec would have there, or a word.
+def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:
+    """Parse NAME=VALUE arguments; a value is read as in a TOML spec, or else taken as a string.
 
-    >>> parsed(["alpha=0.3", "norm=l2", "steps=5"])
+    >>> parse_settings(["alpha=0.3", "norm=l2", "steps=5"])
     {'alpha': 0.3, 'norm': 'l2', 'steps': 5}
     """
-    found: dict[str, Any] = {}
-    for each in given:
+    settings: dict[str, Any] = {}
+    for each in arguments:
         name, equals, value = each.partition("=")
         require(bool(equals and name and value), "set", "have the form NAME=VALUE", repr(each), "as in --set alpha=0.3")
         try:
-            found[name] = tomllib.loads(f"value = {value}")["value"]
+            settings[name] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings
 
 
-def _space(model: str, norm: str | None, radius: float | str | None) -> dict[str, Any]:
-    """Norm and radius of the attacks: as given, else those of the training."""
+def _attack_ball(model: str, norm: str | None, radius: float | str | None) -> dict[str, Any]:
+    """Return norm and radius of the attacks: as given, else those of the model's training."""
     from drq.models.loading import load as load_model
 
     card = getattr(load_model(model), "card", None) if norm is None or radius is None else None
     norm, radius = norm or getattr(card, "norm", None), radius or getattr(card, "radius", None)
-    remedy = "it was not trained adversarially: say what it shall withstand, as in --norm linf --radius 8/255"
+    remedy = "it was not trained adversarially: print_to_stderr what it shall withstand, as in --norm linf --radius 8/255"
     for name, value in {"norm": norm, "radius": radius}.items():
         require(value is not None, name, f"be given for {model}", "nothing", remedy)
-    return {"norm": norm, **parsed([f"radius={radius}"])}
+    return {"norm": norm, **parse_settings([f"radius={radius}"])}

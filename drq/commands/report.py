@@ -1,4 +1,4 @@
-"""The command that reports on a run: report."""
+"""Define ``drq report``, which reports on a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from drq.commands.app import app, examples, say
+from drq.commands.app import app, examples, print_to_stderr
 
 
 @app.command(
@@ -20,13 +20,16 @@ from drq.commands.app import app, examples, say
 )
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run.", show_default=False)],
-    compare: Annotated[str | None, typer.Option(metavar="RUN", help="Another run, to put beside it.")] = None,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="RUN/report.html by default; tables are printed.")] = None,
-    form: Annotated[str, typer.Option("--format", metavar="NAME", help="html, markdown, latex or csv.")] = "html",
+    compare: Annotated[str | None, typer.Option(metavar="RUN", help="Another run to compare with.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Where to write; by default RUN/report.html, tables are printed.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", metavar="NAME", help="One of html, markdown, latex or csv.")] = "html",
 ) -> None:
-    """Report on a run: one HTML file that opens offline, or its tables.
+    """Report on a run, as an HTML page or as tables.
 
-    The verdict comes first: what DRQ gains, where it loses, what it costs, and whether a gain survives attacks on itself.
+    The page is one file that opens offline. The verdict comes first: what DRQ gains, where it loses, what it costs, and
+    whether a gain survives attacks on itself.
     """
     from drq.evaluation.run import Run
     from drq.report import run_report
@@ -34,8 +37,8 @@ def report(
     opened = Run.open(run)
     records = run_report.rows(opened)
     text = run_report.shown(opened, records, form, None if compare is None else Run.open(compare))
-    if left := run_report.unfinished(opened, records):
-        say(f"{opened.path} is not finished: {left}")
+    if remaining := run_report.unfinished(opened, records):
+        print_to_stderr(f"{opened.path} is not finished: {remaining}")
     if out is None and form != "html":
         typer.echo(text, nl=False)
         return

@@ -1,4 +1,4 @@
-"""The command that repeats the paper."""
+"""Define ``drq reproduce``, which repeats the paper's experiments."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drq.commands.app import AsJson, Quiet, app, examples, in_a_clone, put, say
-from drq.commands.completion import DEVICES, offered
+from drq.commands.app import AsJson, Quiet, app, examples, print_result, print_to_stderr, refuse_removed
+from drq.commands.completion import DEVICES, complete_with
 from drq.errors import MissingError, require
 
 if TYPE_CHECKING:
@@ -30,58 +30,64 @@ if TYPE_CHECKING:
 )
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Tables, figures and claims, or all.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Names of tables, figures and claims, or all.", show_default=False),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List every table, figure and claim of the paper.")] = False,
-    out: Annotated[str, typer.Option(metavar="DIR", help="Where the runs lie.")] = "runs",
-    limit: Annotated[int | None, typer.Option(metavar="N", help="Of samples: a first look.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda.", autocompletion=offered(DEVICES))] = None,
-    keep: Annotated[str | None, typer.Option(metavar="DIR", help="Keep short records here, for the ledger.")] = None,
+    out: Annotated[str, typer.Option(metavar="DIR", help="Folder for the runs.")] = "runs",
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Use at most this many samples, for a quick first look.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where to run: auto, cpu or cuda.", autocompletion=complete_with(DEVICES))
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Keep condensed records in this folder, for the ledger.")
+    ] = None,
     ledger: Annotated[str | None, typer.Option(hidden=True)] = None,
     records: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat a table, figure or claim of the paper, and show it beside what the paper has.
+    """Repeat the paper's tables, figures and claims.
 
-    The same command again goes on where it stopped. Models and data that are not here are named and left out.
+    Prints the results next to the paper's numbers. The same command again continues where it stopped. Models and data that
+    are not on this machine are named and left out.
     """
-    from drq.commands import screens, terminal
+    from drq.commands import evaluation_output, terminal
     from drq.reproduction import kept_records, printout
-    from drq.reproduction.cells import beside
-    from drq.reproduction.experiments import entries, repeat, wanted
+    from drq.reproduction.experiments import entries, experiments_behind, run_experiment
 
     for option, given in (("--ledger", ledger), ("--records", records)):
-        in_a_clone(option, given, "make pages")
+        refuse_removed(option, given, "make pages")
     if listed:
-        put({each.name: each.title for each in entries().values()}, as_json, terminal.facts)
+        print_result({each.name: each.title for each in entries().values()}, as_json, terminal.show_facts)
         return
     require(keep is None or limit is None, "keep", "come without --limit", f"limit {limit}", "the ledger has whole experiments")
     require(keep is None or not Path(keep).is_file(), "keep", "be a folder", repr(keep), "as results/paper")
-    found = {}
-    for name in (names := [*wanted(names or ())]):
+    kept = {}
+    for name in (names := [*experiments_behind(names or ())]):
         try:
-            with screens.watching(quiet or as_json, False, say) as tell, redirect_stdout(sys.stderr):
-                run = repeat(name, Path(out), limit, device, tell)
+            with evaluation_output.progress(quiet or as_json, False, print_to_stderr) as tell, redirect_stdout(sys.stderr):
+                run = run_experiment(name, Path(out), limit, device, tell)
         except MissingError as error:
             if len(names) == 1:
                 raise
-            say(f"{name} is left out: {error}")
+            print_to_stderr(f"{name} is left out: {error}")
             continue
-        found[name] = kept_records.shortened(run) if keep is None else kept_records.keep(run, Path(keep))
-        picture = drawn(found[name], run.path, keep)
+        record = kept_records.condense(run) if keep is None else kept_records.write_record(run, Path(keep))
+        kept[name] = record
+        figure = draw_if_figure(record, run.path, keep)
         if not as_json:
-            typer.echo("\n\n".join(each for each in (printout.shown(found[name]), picture) if each))
+            typer.echo("\n\n".join(each for each in (printout.format_record(record), figure) if each))
     if as_json:
-        cells = {name: beside(name, each.rows).to_dicts() for name, each in found.items()}
-        claims = {name: each and each._asdict() for name, each in printout.findings(found).items()}
+        cells = {name: printout.compare_with_paper(name, each).to_dicts() for name, each in kept.items()}
+        claims = {name: finding and finding._asdict() for name, finding in printout.findings(kept).items()}
         typer.echo(json.dumps({"cells": cells, "claims": claims}, indent=2))
-    elif text := printout.claimed(found):
+    elif text := printout.format_claims(kept):
         typer.echo(text)
 
 
-def drawn(record: Record, folder: Path, keep: str | None) -> str:
-    """The path of a figure's picture; nothing for others. That of Figure 1 is kept, since it shows what no record has."""
+def draw_if_figure(record: Record, folder: Path, keep: str | None) -> str:
+    """Draw a record that is a figure, and return its path, else "". Figure 1 has no records, so it is copied to ``keep``."""
     from drq.reproduction.paper_figures import FIGURES, draw
 
     if record.name not in FIGURES:

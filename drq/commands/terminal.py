@@ -1,4 +1,4 @@
-"""What the commands show on a terminal. Each function prints one kind of result."""
+"""Print the results of commands on a terminal, a function for each kind of result."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ from drq.models.digits import Track
 from drq.serving.predict import Prediction
 from drq.system.files import atomic_write
 
-SHOWN = 5  # classes of a picture
-FEW = 3  # pictures that are shown in full
-LONGEST = 60  # name of a picture that others are lined up with
-MANY = 20  # values of a fact, beyond which it is told how they begin
+SHOWN = 5  # classes that are shown of a picture
+FEW = 3  # up to so many pictures are shown in full
+LONGEST = 60  # characters of a picture's name that the column is at most wide
 COLUMNS = (
     *("picture", "answer", "standard", "changed", "robustness", "margin", "abstained"),
     *("radius", "norm", "passes", "seconds", "error"),
-)  # of a CSV file; empty where there is nothing to say
+)  # of a CSV file; cells without a value are empty
 
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Track]:
-    """A bar with the time left on standard error; nothing where that is not a terminal."""
-    with _bar(quiet) as bar:
+    """Show a bar with the time left on standard error; nothing where that is not a terminal."""
+    columns = (TextColumn("{task.description:9}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    hidden = quiet or not sys.stderr.isatty()
+    above = sys.stdout.isatty()  # lines printed meanwhile go above the bar
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=above, disable=hidden) as bar:
 
         def track(items: Sequence[Any], description: str) -> Iterable[Any]:
             return bar.track(items, description=description)
@@ -64,7 +66,7 @@ def _bar(quiet: bool) -> Iterator[Progress]:
 
 
 def plain_table(*columns: str) -> Table:
-    """A table with these heads; the first column is never broken."""
+    """Return a table with these headings, whose first column is never wrapped."""
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
         shown.add_column(column, no_wrap=number == 0)
@@ -72,7 +74,7 @@ def plain_table(*columns: str) -> Table:
 
 
 def show(*parts: Table | str) -> None:
-    """Print them; lines of text are broken only on a terminal."""
+    """Print texts and tables; text is wrapped only on a terminal."""
     console = Console(highlight=False)
     with console.capture() as captured:
         for part in parts:
@@ -80,16 +82,16 @@ def show(*parts: Table | str) -> None:
                 console.print(safe(part), markup=False, soft_wrap=not console.is_terminal)
             else:
                 console.print(part)
-    sys.stdout.write(captured.get())  # by way of the bar, where one is shown: a console of its own would write into it
+    sys.stdout.write(captured.get())  # not by the console itself, which would write into a progress bar
 
 
 def safe(text: str) -> str:
-    """Names come from anywhere: without what a terminal would obey."""
+    """Replace control characters, which a terminal would obey: names may come from untrusted files."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
-def families(entries: Sequence[threats.Entry]) -> None:
-    """Threats by family."""
+def show_threats(entries: Sequence[threats.Entry]) -> None:
+    """Print the threats by family."""
     shown = plain_table("drq.threats.", "What it does")
     family = None
     for entry in entries:
@@ -101,41 +103,30 @@ def families(entries: Sequence[threats.Entry]) -> None:
     show(shown)
 
 
-def presence(call: str, entries: Sequence[models.Entry] | Sequence[data.Entry]) -> None:
-    """What can be loaded by name; names are long, so each has a line of its own."""
-    show(f"{call}(name), here now (+) or to be fetched or made first (-):", "")
+def show_entries(call: str, entries: Sequence[models.Entry] | Sequence[data.Entry]) -> None:
+    """Print what can be loaded by name, each name in its own line, since names are long."""
+    show(f"{call}(name); + is on this machine, - has to be downloaded or made first:", "")
     for entry in entries:
         show(f"{'+' if entry.present else '-'} {entry.name}", f"    {entry.summary}")
 
 
-def facts(known: Mapping[str, Any]) -> None:
-    """Names and values; of a long row of values how it begins."""
-    width = max(map(len, known))
-    show(*(f"{name:{width}}  {_in_short(value)}" for name, value in known.items() if value not in (None, "")))
+def show_facts(values: Mapping[str, Any]) -> None:
+    """Print names and values in two columns."""
+    width = max(map(len, values))
+    show(*(f"{name:{width}}  {value}" for name, value in values.items() if value not in (None, "")))
 
 
-def _in_short(value: object) -> object:
-    """As 1000 names of classes would fill the terminal.
-
-    >>> _in_short(tuple("abcdefghijklmnopqrstuvwxyz"))
-    'a, b, c and 23 more'
-    """
-    if not isinstance(value, tuple | list) or len(value) <= MANY:
-        return value
-    return f"{', '.join(map(str, value[:3]))} and {len(value) - 3} more"
-
-
-def answers(pictures: Sequence[str]) -> Callable[[Prediction, float], None]:
-    """What shows an answer, and abstains below a margin: a few pictures are shown in full, many in one line each."""
+def prediction_printer(pictures: Sequence[str]) -> Callable[[Prediction, float], None]:
+    """Return a function that prints an answer, given the margin below which to abstain: in full, or in one line if many."""
     if len(pictures) <= FEW:
-        return prediction
+        return show_prediction
     width = min(LONGEST, max(map(len, pictures)))
     show(f"Margin  Robustness  {'Picture':{width}}  Answer")
-    return partial(line, width)
+    return partial(show_prediction_line, width)
 
 
-def line(width: int, found: Prediction, abstain_below: float) -> None:
-    """A picture in one line."""
+def show_prediction_line(width: int, found: Prediction, abstain_below: float) -> None:
+    """Print the answer for a picture in one line."""
     answer = f"{found.answer}, where the model alone says {found.standard}" if found.changed else found.answer
     if found.radius is None:
         answer = f"{found.standard}, by the model alone: no region to explore was found"
@@ -144,31 +135,34 @@ def line(width: int, found: Prediction, abstain_below: float) -> None:
     show(f"{found.margin:6.3f}  {found.robustness:10.3f}  {found.picture:{width}}  {answer}")
 
 
-def closing(pictures: int, counts: Counter[str], place: str | None) -> None:
-    """What became of the pictures, where they are many or answers are in a file; and how far to trust what is shown."""
+def show_totals(pictures: int, counts: Counter[str], place: str | None) -> None:
+    """Print totals, where pictures are many or answers were written to a file, and the legend for answers that were printed."""
     if place or pictures > FEW:
-        met = {
+        texts = {
             "changed": "answered otherwise than by the model alone",
             "abstained": "left without an answer",
             "error": "refused",
         }
-        parts = [f"{pictures} picture{'s' if pictures > 1 else ''}", *(f"{counts[name]} {words}" for name, words in met.items())]
+        parts = [
+            f"{pictures} picture{'s' if pictures > 1 else ''}",
+            *(f"{counts[name]} {words}" for name, words in texts.items()),
+        ]
         show(f"{f'{place}: ' if place else ''}{', '.join(parts)}.")
     if not place and not counts["error"]:
-        legend()
+        show_legend()
 
 
-def prediction(found: Prediction, abstain_below: float) -> None:
-    """A picture: the answer, its reasons, its cost."""
-    shown = plain_table(f"Class ({min(SHOWN, len(found.classes))} of {len(found.classes)})", "Confidence", "Robustness")
-    for line in found.classes[:SHOWN]:
-        robustness = "not searched" if line.robustness is None else f"{'' if line.exact else 'below '}{line.robustness:.3f}"
-        shown.add_row(escape(safe(line.name)), f"{line.confidence:.3f}", robustness)
-    show(f"{found.picture}, seen by {found.model}", shown, *reasons(found, abstain_below), "")
+def show_prediction(found: Prediction, abstain_below: float) -> None:
+    """Print the answer for a picture, the evidence for it, and its cost."""
+    table = plain_table(f"Class ({min(SHOWN, len(found.classes))} of {len(found.classes)})", "Confidence", "Robustness")
+    for each in found.classes[:SHOWN]:
+        robustness = "not searched" if each.robustness is None else f"{'' if each.exact else 'below '}{each.robustness:.3f}"
+        table.add_row(escape(safe(each.name)), f"{each.confidence:.3f}", robustness)
+    show(f"{found.picture}, seen by {found.model}", table, *sentences(found, abstain_below), "")
 
 
-def legend() -> None:
-    """What the columns mean, and how far to trust them."""
+def show_legend() -> None:
+    """Print what the columns mean, and how far to trust them."""
     show(
         "Confidence: of the model, at the picture. Robustness: what remains of it in the worst place near a class's best point.",
         "The margin ranks answers and is no probability: choose a threshold on pictures of your own.",
@@ -176,8 +170,8 @@ def legend() -> None:
     )
 
 
-def reasons(found: Prediction, abstain_below: float) -> list[str]:
-    """The answer in words."""
+def sentences(found: Prediction, abstain_below: float) -> list[str]:
+    """Return the answer, its evidence and its cost in words."""
     agrees = "as the model alone" if not found.changed else f"where the model alone says {found.standard}"
     answer = f"DRQ: {found.answer}, {agrees}. Margin over the second class: {found.margin:.3f}."
     if found.radius is None:
@@ -189,33 +183,34 @@ def reasons(found: Prediction, abstain_below: float) -> list[str]:
 
 
 @contextmanager
-def sheet(path: str | None) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """A function that writes a row: what ``as_json`` made of an answer becomes a line of a CSV file with these :data:`COLUMNS`.
+def csv_writer(path: str | None) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that writes an answer's ``as_json`` as a row of a CSV file with the columns :data:`COLUMNS`.
 
-    Whoever reads the file meanwhile sees the old one, if any. Standard output, ``-``, has each row at once; None is nowhere.
+    The file appears when it is complete; until then an old one stays. ``-`` writes each row at once to standard output; None
+    writes nothing.
     """
     if path is None:
         yield lambda _: None
         return
-    with _opened(path) as file:
-        # Names of files may hold bytes that are no text; line ends of RFC 4180, so that both of their characters are quoted
+    with _open_output(path) as file:
+        # File names may hold bytes that are not text. newline="" keeps csv's own line ends, those of RFC 4180.
         text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
         rows = csv.DictWriter(text, COLUMNS)
         try:
             rows.writeheader()
-            yield lambda row: _put(rows, row, file)
+            yield lambda row: _write_row(rows, row, file)
         finally:
-            text.detach()  # or it would close the file
+            text.detach()  # otherwise it would close the file
 
 
-def _put(rows: csv.DictWriter[str], row: Mapping[str, Any], file: IO[bytes]) -> None:
+def _write_row(rows: csv.DictWriter[str], row: Mapping[str, Any], file: IO[bytes]) -> None:
     cells = ((name, row.get(name)) for name in COLUMNS)
     rows.writerow({name: value if value is None or isinstance(value, str) else json.dumps(value) for name, value in cells})
     file.flush()
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
+def _open_output(path: str) -> Iterator[IO[bytes]]:
     if path == "-":
         yield sys.stdout.buffer
         return

@@ -1,17 +1,17 @@
-"""The command that lists threats: threats."""
+"""Define ``drq threats``, which lists threats."""
 
 from __future__ import annotations
 
-from drq.commands.app import AsJson, app, examples, put
+from drq.commands.app import AsJson, app, examples, print_result
 
 
 @app.command(epilog=examples("drq threats", "drq threats --json"))
 def threats(as_json: AsJson = False) -> None:
-    """List every attack, corruption and spatial shift, with one line on each.
+    """List attacks, corruptions and spatial shifts.
 
     In Python: drq.threats.PGD("linf", 8/255)(model, x, y).
     """
     from drq.commands import terminal
     from drq.threats import list as entries
 
-    put(entries(), as_json, terminal.families)
+    print_result(entries(), as_json, terminal.show_threats)

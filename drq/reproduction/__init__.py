@@ -1,1 +1,1 @@
-"""What the paper shows and says, beside what came out here."""
+"""Repeat the paper's tables, figures and claims, and compare them with its numbers."""

@@ -1,4 +1,4 @@
-"""``python -m drq.reproduction``: as ``drq reproduce``, on machines with nothing but torch, numpy and safetensors."""
+"""Run experiments of ``drq reproduce`` as ``python -m drq.reproduction``, on machines with only torch, numpy and safetensors."""
 
 from __future__ import annotations
 
@@ -9,53 +9,54 @@ from pathlib import Path
 
 from drq.errors import InputError
 from drq.evaluation.loop import Event
-from drq.reproduction.experiments import entries, repeat, wanted
+from drq.reproduction.experiments import entries, experiments_behind, run_experiment
 from drq.system.progress import Bar
 
 
-def arguments() -> argparse.ArgumentParser:
-    """What can be asked for."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser("python -m drq.reproduction", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="tables, figures and claims, or all")
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="of the runs")
-    parser.add_argument("--limit", type=int, metavar="N", help="of samples: a first look")
-    parser.add_argument("--device", help="auto, cpu or cuda")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names of tables, figures and claims, or all")
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="the folder for the runs")
+    parser.add_argument("--limit", type=int, metavar="N", help="use at most this many samples, for a quick first look")
+    parser.add_argument("--device", help="where to run: auto, cpu or cuda")
     parser.add_argument(
-        "--only", metavar="NAME", help="of a model, of data, of a threat or of a victim, or a pattern; the rest waits"
+        "--only", metavar="NAME", help="run only the parts with this model, data, threat or victim; patterns are allowed"
     )
     return parser
 
 
-def say(line: str) -> None:
-    """To standard error."""
+def print_to_stderr(line: str) -> None:
+    """Print a line to standard error."""
     print(f"drq: {line}", file=sys.stderr)
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Run the experiments; return the exit status. One that lacks everything is told, and the next one runs."""
-    asked = arguments().parse_args(given)
-    if not asked.names:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiments and return the exit status; where one cannot run, an error is printed and the next one runs."""
+    options = build_parser().parse_args(arguments)
+    if not options.names:
         print(*(f"{entry.name:24} {entry.title}" for entry in entries().values()), sep="\n")
         return 0
     status = 0
     try:
-        names = [*wanted(asked.names)]
+        names = [*experiments_behind(options.names)]
     except InputError as error:
-        say(str(error))
+        print_to_stderr(str(error))
         return 2
     for name in names:
         bar = Bar(name, 10)
 
         def tell(event: Event, bar: Bar = bar) -> None:
             if event.what == "missing":
-                say(event.text)
+                print_to_stderr(event.text)
             else:
                 bar(event.share, event.text)
 
         try:
-            print(repeat(name, asked.out, asked.limit, asked.device, tell, asked.only).path, flush=True)
+            run = run_experiment(name, options.out, options.limit, options.device, tell, options.only)
+            print(run.path, flush=True)
         except InputError as error:
-            say(f"{name}: {error}")
+            print_to_stderr(f"{name}: {error}")
             status = 2
     return status
 

@@ -1,4 +1,4 @@
-"""The numbers of the paper, cell by cell, beside those that came out here."""
+"""Compare the numbers of the paper with ours, cell by cell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drq.reproduction.intervals import CORRUPTIONS, corrected
 if TYPE_CHECKING:
     import polars
 
-PLACE = ("model", "data", "suite", "threat")  # of a cell, but for the defence
+PLACE = ("model", "data", "suite", "threat")  # with the defence, these identify a cell
 OURS = (
     *("images", "accuracy", "low", "high", "passes", "threat_passes"),
     *("difference", "difference_low", "difference_high", "p_value"),
@@ -22,8 +22,8 @@ OURS = (
 SAME, LIKELY, UNCLEAR, OPPOSITE, NEITHER = "same", "same, within noise", "other, within noise", "opposite", "no gain here"
 
 
-def counted(records: polars.DataFrame) -> polars.DataFrame:
-    """Accuracy in every cell that the records have: single threats, worst cases of suites, means over corruptions."""
+def our_cells(records: polars.DataFrame) -> polars.DataFrame:
+    """Return our accuracy in every cell of the records: single threats, worst cases of suites, means over corruptions."""
     pl = require_polars()
     parts = [tables.cells(records), tables.worst_case(records)]
     if records["data"].cast(pl.String).str.contains("-c/").any():
@@ -32,11 +32,12 @@ def counted(records: polars.DataFrame) -> polars.DataFrame:
     return found.with_columns(pl.selectors.categorical().cast(pl.String))
 
 
-def beside(experiment: str, records: polars.DataFrame | None) -> polars.DataFrame:
-    """Every cell of the paper in an experiment: ``value`` and ``gain`` there, and what came out here, if it was run.
+def compare_cells(experiment: str, records: polars.DataFrame | None) -> polars.DataFrame:
+    """Return the paper's cells of an experiment beside our numbers, where the experiment was run.
 
-    ``gain`` is the difference to the undefended model in the same place; Table 8 has nothing else. A model of the paper whose
-    weights are not at hand has a stand-in, in ``model``; ``of`` is the model of the paper. ``sign`` compares the two gains.
+    ``value`` is the paper's number, ``gain`` its difference to the undefended model in the same cell; Table 8 has only gains.
+    ``model`` is the model that was run; ``of`` is the model of the paper, which differs where a stand-in replaces weights that
+    are not available. ``sign`` compares the signs of both gains.
     """
     pl = require_polars()
     accuracies, gains = (published(quantity=each).filter(experiment=experiment) for each in ("accuracy", "difference"))
@@ -47,7 +48,7 @@ def beside(experiment: str, records: polars.DataFrame | None) -> polars.DataFram
     if records is None or not len(records):
         ours = pl.DataFrame(schema=dict.fromkeys((*PLACE, "defence"), pl.String) | dict.fromkeys(OURS, pl.Float64))
     else:
-        ours = counted(records).filter(pl.col("victim") == "base").drop("victim")
+        ours = our_cells(records).filter(pl.col("victim") == "base").drop("victim")
     found: polars.DataFrame = paper.join(ours, on=[*PLACE, "defence"], how="left", maintain_order="left")
     places = ["of", *PLACE[1:], "defence"]
     order = paper.filter(~pl.col("stand_in")).select(places).with_row_index("row")
@@ -55,8 +56,8 @@ def beside(experiment: str, records: polars.DataFrame | None) -> polars.DataFram
     return shown.join(order, on=places, how="left").sort("row", "stand_in", "model").drop("row").with_columns(sign=_sign())
 
 
-def changed(records: polars.DataFrame, place: Mapping[str, Any]) -> str:
-    """How many answers of the model a defence changes in a cell, in words; nothing for the worst case of several threats."""
+def describe_changes(records: polars.DataFrame, place: Mapping[str, Any]) -> str:
+    """Say in words how many answers of the model a defence changes in a cell; empty for worst cases of several threats."""
     pl = require_polars()
     within = {key: place[key] for key in (*PLACE, "defence") if key != "data"} | {"victim": "base"}
     rows = records.filter(**within).filter(pl.col("data").cast(pl.String).str.contains(f"^{place['data'].replace('*', '.*')}$"))
@@ -64,14 +65,14 @@ def changed(records: polars.DataFrame, place: Mapping[str, Any]) -> str:
         return ""
     label, answer, base = pl.col("label"), pl.col("prediction"), pl.col("base_prediction")
     counts = ((answer != base), (answer == label) & (base != label), (answer != label) & (base == label))
-    changed, right, wrong = (f"{rows.select(each.sum()).item():,}" for each in counts)
-    return f"{changed} of {len(rows):,} answers change, {right} for the better, {wrong} for the worse"
+    changed, better, worse = (f"{rows.select(each.sum()).item():,}" for each in counts)
+    return f"{changed} of {len(rows):,} answers change, {better} for the better, {worse} for the worse"
 
 
 def cosines(experiment: str, records: polars.DataFrame | None) -> polars.DataFrame:
-    """Figure 5: quartiles of the cosine between the way of the attack and that of DRQ, where DRQ put an answer right."""
+    """Return the numbers of Figure 5: quartiles of the cosine between the attack's direction and DRQ's, for corrected answers."""
     pl = require_polars()
-    named = {"median": 0.5, "lower quartile": 0.25, "upper quartile": 0.75}
+    quantiles = {"median": 0.5, "lower quartile": 0.25, "upper quartile": 0.75}
     keys = [*PLACE, "defence"]
     paper = published(experiment, "median").select(*keys, paper="value")
     for name in ("lower quartile", "upper quartile"):
@@ -80,7 +81,7 @@ def cosines(experiment: str, records: polars.DataFrame | None) -> polars.DataFra
     if records is None:
         return paper.clear()
     mine = records.with_columns(pl.selectors.categorical().cast(pl.String)).filter(corrected(), pl.col("cosine").is_not_null())
-    quartiles = (pl.col("cosine").quantile(share, "linear").alias(name) for name, share in named.items())
+    quartiles = (pl.col("cosine").quantile(share, "linear").alias(name) for name, share in quantiles.items())
     ours = mine.group_by(keys).agg(*quartiles, images=pl.len())
     return paper.join(ours, on=keys, how="inner", maintain_order="left")
 
@@ -94,7 +95,7 @@ def _with_gains(paper: polars.DataFrame) -> polars.DataFrame:
 
 
 def _sign() -> polars.Expr:
-    """Whether both gains have one sign, and whether ours is beyond the noise of our sample."""
+    """Return whether both gains have the same sign, and whether ours is significant."""
     pl = require_polars()
     theirs, ours = pl.col("gain"), pl.col("difference")
     sure = (pl.col("difference_low") > 0) | (pl.col("difference_high") < 0)

@@ -1,4 +1,4 @@
-"""What the paper claims in its text, and what its records say of it."""
+"""Read the claims of the paper's text, and judge each by records."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ MEASURES = measures.MEASURES | attack_measures.MEASURES
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says in its text, and what tells whether it is so."""
+    """A claim of the paper's text, and how it is measured."""
 
     name: str
     where: str  # section of the paper
     says: str
     experiments: tuple[str, ...]  # specs whose records it needs
-    measure: str  # its function in measures.py
+    measure: str  # name of its function in MEASURES
 
 
 def claims() -> dict[str, Claim]:
-    """The claims of the paper's text, by name.
+    """Return the claims of the paper's text by name.
 
     >>> claims()["half-alpha"].experiments
     ('alpha',)
     """
     tables = tomllib.loads((folder() / CLAIMS).read_text(encoding="utf-8"))["claims"]
-    made = [Claim(**{**table, "experiments": tuple(table["experiments"])}) for table in tables]
-    return {claim.name: claim for claim in made}
+    all_claims = [Claim(**{**table, "experiments": tuple(table["experiments"])}) for table in tables]
+    return {claim.name: claim for claim in all_claims}
 
 
-def find(claim: Claim, records: polars.DataFrame) -> Finding | None:
-    """What records say of a claim; None where they lack what it needs.
+def judge(claim: Claim, records: polars.DataFrame) -> Finding | None:
+    """Judge a claim by records; None where they lack what it needs.
 
     Args:
-        claim: of :func:`claims`.
-        records: those of its experiments, stacked.
+        claim: one of :func:`claims`.
+        records: the records of its experiments, concatenated.
     """
     return MEASURES[claim.measure](records)

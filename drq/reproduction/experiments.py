@@ -1,4 +1,4 @@
-"""Everything that can be repeated: tables, figures and claims of the paper, what goes beyond it, and the experiments behind."""
+"""List the tables, figures and claims that can be repeated, and run the experiments behind them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from drq.evaluation.run import Run
 from drq.evaluation.sources import as_spec
 from drq.reproduction.claims import claims
 
-BEYOND = {  # what the paper has not, in experiments that can be run one by one
+BEYOND = {  # experiments that the paper does not have; each can be run by itself
     "redteam": tuple(f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "full")),
     "peers": ("peers", "peers-single"),
     "improve": ("improve", *(f"improve-{each}" for each in ("augment", "front", "shift", "search", "attacked", "digits"))),
@@ -26,13 +26,13 @@ BEYOND = {  # what the paper has not, in experiments that can be run one by one
 
 @dataclass(frozen=True)
 class Entry:
-    """A table, figure or claim of the paper, or what goes beyond it.
+    """A table, figure or claim of the paper, or a result beyond it.
 
     Args:
-        name: what it is called.
-        kind: which of them.
-        title: what it is about.
-        experiments: whose records show it, by the names of their specs.
+        name: its name on the command line.
+        kind: one of these kinds.
+        title: its title, or the claim.
+        experiments: names of the specs whose records it is made of.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Gap:
-    """What the paper leaves open, or contradicts itself in.
+    """A detail that the paper leaves open, or on which it contradicts itself.
 
     Args:
-        where: in the paper.
-        paper: what it says, or does not say.
-        ours: what is done here.
+        where: the place in the paper.
+        paper: what the paper says there, or leaves out.
+        ours: what this implementation does.
     """
 
     where: str
@@ -58,7 +58,7 @@ class Gap:
 
 @cache
 def entries() -> dict[str, Entry]:
-    """All of them by name: tables, figures, claims, and what goes beyond the paper.
+    """Return all entries by name: tables, figures, claims, and results beyond the paper.
 
     >>> [name for name in entries() if name.startswith("table")][:3]
     ['table1', 'table2', 'table3']
@@ -75,8 +75,8 @@ def entries() -> dict[str, Entry]:
     return found
 
 
-def wanted(names: Sequence[str]) -> dict[str, None]:
-    """The experiments behind entries, or experiments by their own names, in order and each once."""
+def experiments_behind(names: Sequence[str]) -> dict[str, None]:
+    """Return the experiments that these entries are made of, each once and in order; experiments may be named directly."""
     known: dict[str, Entry] = entries()
     found: dict[str, None] = {}
     require(bool(names), "name", "be given", "nothing", "drq reproduce --list has all")
@@ -89,7 +89,7 @@ def wanted(names: Sequence[str]) -> dict[str, None]:
     return found
 
 
-def repeat(
+def run_experiment(
     name: str,
     out: Path = Path("runs"),
     limit: int | None = None,
@@ -99,26 +99,26 @@ def repeat(
 ) -> Run:
     """Run an experiment into a directory of its name below ``out``.
 
-    Several of them in one process are quicker: what one has attacked, answered or compiled serves the next.
+    Several experiments in one process are faster, since attacks, answers and compiled models are reused.
 
     Args:
-        name: of the experiment.
-        out: where the runs lie.
-        limit: of samples, in place of the paper's where it is lower: a first look.
+        name: the name of the experiment.
+        out: the folder for runs.
+        limit: at most this many samples, for a quick first look.
         device: "auto", "cpu", "cuda" ...
-        tell: told how far the work is.
+        tell: called with events of progress.
         only: see :func:`drq.evaluate`.
     """
     source = as_spec(name).source
     assert source is not None
-    spec = source if limit is None else smaller(source, limit)
+    spec = source if limit is None else with_limit(source, limit)
     return evaluate(spec, out / (name if limit is None else f"{name}-{limit}"), device=device, only=only, tell=tell)
 
 
-def smaller(source: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    """The same spec with at most so many samples of everything.
+def with_limit(source: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """Return the spec with every limit of samples lowered to at most this one.
 
-    >>> smaller({"limit": 1000, "threats": {"clean": {}, "slow": {"limit": 5}}}, 10)
+    >>> with_limit({"limit": 1000, "threats": {"clean": {}, "slow": {"limit": 5}}}, 10)
     {'limit': 10, 'threats': {'clean': {}, 'slow': {'limit': 5}}}
     """
     table = deepcopy(dict(source))
@@ -130,6 +130,6 @@ def smaller(source: Mapping[str, Any], limit: int) -> dict[str, Any]:
 
 @cache
 def gaps() -> list[Gap]:
-    """What the paper leaves open, and what is done here."""
+    """Return the details that the paper leaves open, and what is done here."""
     table = tomllib.loads((folder() / GAPS).read_text(encoding="utf-8"))
     return [Gap(**each) for each in table["gaps"]]

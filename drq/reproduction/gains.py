@@ -1,4 +1,4 @@
-"""What defences gain over another on the same shifted images, and whether that counts."""
+"""Compute what defences gain over a reference on the same shifted images, and whether the gain counts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import polars
 
 PAPER, RESTORED, FRONTED, CHOSEN_ON = "DRQ", "restored", "DRQ shift", "cifar10-linf"
-SHIFTS = 17  # fifteen corruptions, a rotation, a translation
+SHIFTS = 17  # fifteen corruptions, one rotation, one translation
 COLUMNS = {"clean": "clean", "corruptions": "corrupted", "rotated": "rotation", "moved": "translation"}
 HEADINGS = ("model", "defence", *COLUMNS, "all shifts", "gain", "passes", "images")
-FEW = 40  # passes
+FEW = 40  # a defence with at most this many passes is cheap
 
 COUNTS = "`{name}` counts as better: its interval on `{model}` lies above 0, and its gain has the same sign on every other model."
 COUNTS_NOT = "`{name}` does not count as better than the paper's: {why}."
@@ -27,7 +27,7 @@ ADDS_NOT = ": nowhere beyond chance, so that it is the front that helps, in one 
 
 
 class Gain(NamedTuple):
-    """Of a defence over the paper's DRQ, in points."""
+    """The gain of a defence over a reference, in points, with its interval."""
 
     middle: float
     low: float
@@ -37,34 +37,34 @@ class Gain(NamedTuple):
         return f"{number('difference', self.middle)} [{number('difference', self.low)}, {number('difference', self.high)}]"
 
 
-class Answered(NamedTuple):
-    """What a defence answered around a model."""
+class ShiftResult(NamedTuple):
+    """The accuracy of a defence of a model under every kind of shift."""
 
     model: str
     defence: str
-    known: dict[str, float]  # accuracy by shift
-    shifts: float | None  # mean accuracy over all
-    gain: Gain | None  # over the reference; None without one, and where not every shift was seen on the same images
+    by_shift: dict[str, float]  # accuracy by kind of shift
+    shifts: float | None  # mean accuracy over all shifts
+    gain: Gain | None  # over the reference; None unless both were run under every shift on the same images
     passes: float
     images: int
 
     @property
-    def line(self) -> list[object]:
-        """Of the table."""
-        values = [number("accuracy", self.known.get(each)) for each in COLUMNS.values()]
+    def cells(self) -> list[object]:
+        """The cells of the table's row."""
+        values = [number("accuracy", self.by_shift.get(each)) for each in COLUMNS.values()]
         cost = (f"{self.passes:,.0f}", f"{self.images:,}")
         return [self.model, self.defence, *values, number("accuracy", self.shifts), self.gain or "", *cost]
 
 
-def shifted(rows: polars.DataFrame) -> polars.DataFrame:
-    """The rows with a column ``shift``: clean, corrupted, rotation or translation."""
+def with_shift(rows: polars.DataFrame) -> polars.DataFrame:
+    """Add a column ``shift``: clean, corrupted, rotation or translation."""
     pl = require_polars()
     corrupted = pl.col("data").cast(pl.String).str.contains("-c/")
     return rows.with_columns(shift=pl.when(corrupted).then(pl.lit("corrupted")).otherwise(pl.col("threat").cast(pl.String)))
 
 
 def gain(rows: polars.DataFrame, defence: str, reference: str = PAPER) -> Gain | None:
-    """Mean difference over all shifts; answers to one image depend on each other, so images are what is counted."""
+    """Return the mean gain over all shifts, with an interval over images, since answers to one image are dependent."""
     pl = require_polars()
     right = 100.0 * (pl.col("prediction") == pl.col("label"))
     key = ["data", "threat", "index"]
@@ -80,61 +80,63 @@ def gain(rows: polars.DataFrame, defence: str, reference: str = PAPER) -> Gain |
     return Gain(middle, middle - half, middle + half)
 
 
-def answered(rows: polars.DataFrame, reference: str = PAPER) -> Iterator[Answered]:
-    """For each model and defence, with gains over the reference."""
+def shift_results(rows: polars.DataFrame, reference: str = PAPER) -> Iterator[ShiftResult]:
+    """Yield the result of each model and defence, with its gain over the reference."""
     pl = require_polars()
-    rows = shifted(rows)
+    rows = with_shift(rows)
     right = 100 * (pl.col("prediction") == pl.col("label")).mean()
     for (model, name), part in rows.group_by("model", "defence", maintain_order=True):
         places = part.group_by("data", "threat", "shift", maintain_order=True).agg(right=right)
         by_shift = places.group_by("shift").agg(pl.col("right").mean())
         every = places.filter(pl.col("shift") != "clean")["right"].to_list()
         other = rows.filter(model=model, defence=reference)
-        both = name != reference and _whole(part) and _whole(other) and {*part["index"]} == {*other["index"]}
-        found = gain(rows.filter(model=model), str(name), reference) if both else None
+        comparable = name != reference and _complete(part) and _complete(other) and {*part["index"]} == {*other["index"]}
+        gained = gain(rows.filter(model=model), str(name), reference) if comparable else None
         cost = float(part.select(pl.col("passes").mean()).item())
-        shown = (dict(by_shift.iter_rows()), sum(every) / len(every) if every else None, found, cost, part["index"].n_unique())
-        yield Answered(str(model), str(name), *shown)
+        mean = sum(every) / len(every) if every else None
+        yield ShiftResult(str(model), str(name), dict(by_shift.iter_rows()), mean, gained, cost, part["index"].n_unique())
 
 
-def _whole(part: polars.DataFrame) -> bool:
-    """Whether all images were seen under every shift."""
-    seen = part.filter(require_polars().col("shift") != "clean")
-    return len(seen) == SHIFTS * seen["index"].n_unique() > 0
+def _complete(part: polars.DataFrame) -> bool:
+    """Return whether every image was run under every shift."""
+    rows = part.filter(require_polars().col("shift") != "clean")
+    return len(rows) == SHIFTS * rows["index"].n_unique() > 0
 
 
 def table(rows: polars.DataFrame, reference: str = PAPER) -> str:
-    """A row for each model and defence."""
-    return text_table(HEADINGS, (each.line for each in answered(rows, reference)))
+    """Return the table with a row for each model and defence."""
+    return text_table(HEADINGS, (each.cells for each in shift_results(rows, reference)))
 
 
 def findings(rows: polars.DataFrame, more: polars.DataFrame | None = None) -> str:
-    """What follows from a report, a line each.
+    """Return what follows from the gains, one line for each defence.
 
     Args:
-        rows: of the defences beside the paper's DRQ.
-        more: of more images around a model, without the paper's DRQ; they go before what fewer images said.
+        rows: the records of defences and of the paper's DRQ.
+        more: records on more images of a model, without the paper's DRQ; they take precedence over those of fewer images.
     """
-    found = [*answered(rows)]
+    results = [*shift_results(rows)]
     gains: dict[str, dict[str, Gain]] = {}
-    for each in (*found, *(() if more is None else answered(more, ALONE))):
+    for each in (*results, *(() if more is None else shift_results(more, ALONE))):
         if each.gain is not None:
             gains.setdefault(each.defence, {})[each.model] = each.gain
     lines = [verdict(name, each) for name, each in gains.items()]
-    return "\n".join(f"- {each}" for each in (*lines, *over_front(rows), *_best(found)))
+    return "\n".join(f"- {each}" for each in (*lines, *over_front(rows), *_best_cheap(results)))
 
 
 def over_front(rows: polars.DataFrame) -> Iterator[str]:
-    """Whether what is behind the front adds to it."""
-    gains = [(each.model, each.gain) for each in answered(rows, RESTORED) if each.defence == FRONTED and each.gain is not None]
+    """Yield a line on whether DRQ behind a front gains anything over the front alone."""
+    gains = [
+        (each.model, each.gain) for each in shift_results(rows, RESTORED) if each.defence == FRONTED and each.gain is not None
+    ]
     if gains:
         shown = ", ".join(f"{each} on `{model}`" for model, each in gains)
         yield OVER_FRONT.format(name=FRONTED, gains=shown, words="" if any(each.low > 0 for _, each in gains) else ADDS_NOT)
 
 
-def _best(found: Iterable[Answered]) -> Iterator[str]:
-    """What is right most often around each model, of what takes few passes."""
-    cheap = [each for each in found if each.gain is not None and each.shifts is not None and each.passes <= FEW]
+def _best_cheap(results: Iterable[ShiftResult]) -> Iterator[str]:
+    """Yield a line for each model: the most accurate of the cheap defences."""
+    cheap = [each for each in results if each.gain is not None and each.shifts is not None and each.passes <= FEW]
     for model in dict.fromkeys(each.model for each in cheap):
         best = max((each for each in cheap if each.model == model), key=lambda each: each.shifts or 0)
         shown = {"model": model, "name": best.defence, "shifts": number("accuracy", best.shifts), "gain": best.gain}
@@ -142,12 +144,12 @@ def _best(found: Iterable[Answered]) -> Iterator[str]:
 
 
 def verdict(name: str, gains: dict[str, Gain]) -> str:
-    """Whether a defence counts as better: where it was chosen, on other images; and everywhere by sign."""
-    here = gains.get(CHOSEN_ON)
-    if here is None or len(gains) < 2:
+    """Say whether a defence counts as better: its gain must be significant on CHOSEN_ON and positive on every model."""
+    main = gains.get(CHOSEN_ON)
+    if main is None or len(gains) < 2:
         return COUNTS_NOT.format(name=name, why="it was not measured on several models")
-    if here.low <= 0:
-        reach = "reaches" if here.high >= 0 else "lies below"
+    if main.low <= 0:
+        reach = "reaches" if main.high >= 0 else "lies below"
         return COUNTS_NOT.format(name=name, why=f"on `{CHOSEN_ON}` its interval {reach} 0")
     worse = [f"`{model}`" for model, each in gains.items() if each.middle <= 0]
     if worse:

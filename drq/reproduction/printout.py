@@ -1,4 +1,4 @@
-"""What ``drq reproduce`` prints: the numbers of a run beside those of the paper, and what they say of its claims."""
+"""Format what ``drq reproduce`` prints: the numbers of a run beside the paper's, and the verdicts on its claims."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from drq.evaluation.records import require_polars
 from drq.report.tables import WORST_CASE
 from drq.report.typesetting import number, text_table
 from drq.reproduction import cells, gains, overview
-from drq.reproduction.claims import claims, find
+from drq.reproduction.claims import claims, judge
 from drq.reproduction.experiments import BEYOND, Entry, entries
 from drq.reproduction.kept_records import Record
 from drq.reproduction.paper_figures import FIGURES
-from drq.reproduction.provenance import made, short
+from drq.reproduction.provenance import provenance, short_name
 from drq.reproduction.verdicts import Finding
 
 if TYPE_CHECKING:
@@ -22,53 +22,53 @@ if TYPE_CHECKING:
 
 COLUMNS = ("model", "data", "threat", "defence", "paper", "ours", "gain there", "gain here", "p", "sign", "images", "passes")
 IMPROVE, AUGMENT, FRONT, SHIFT, *ATTACKED = BEYOND["improve"]
-BEYOND_THE_PAPER: Mapping[str, Callable[[polars.DataFrame], Iterable[str]]] = {  # what each experiment alone shows
+BEYOND_THE_PAPER: Mapping[str, Callable[[polars.DataFrame], Iterable[str]]] = {  # how each experiment's rows are formatted
     **dict.fromkeys(BEYOND["peers"], lambda rows: [overview.summary(rows, None)]),
     **dict.fromkeys((*BEYOND["redteam"], *ATTACKED), overview.verdicts),
     **dict.fromkeys((IMPROVE, AUGMENT), lambda rows: [gains.table(rows), gains.findings(rows)]),
     FRONT: lambda rows: [gains.table(rows, overview.ALONE)],
     SHIFT: lambda rows: [gains.table(rows, gains.RESTORED)],
 }
-Reason = Callable[[str, Mapping[str, Any]], str | None]  # of an experiment and a cell
+Reason = Callable[[str, Mapping[str, Any]], str | None]  # gives a reason for an experiment's cell
 
 
-def shown(record: Record) -> str:
-    """What came out of a table or figure, beside the paper, or of an experiment beyond it; nothing for what is neither."""
-    entry, tell = entries().get(record.name), BEYOND_THE_PAPER.get(record.name)
-    if tell is not None:
-        parts = [f"### {record.about['title']}", *tell(record.rows), made(record.name, record)]
+def format_record(record: Record) -> str:
+    """Format a table or figure beside the paper, or an experiment beyond the paper; empty for other experiments."""
+    entry, sections = entries().get(record.name), BEYOND_THE_PAPER.get(record.name)
+    if sections is not None:
+        parts = [f"### {record.about['title']}", *sections(record.rows), provenance(record.name, record)]
     else:
-        parts = [] if entry is None else [*section(entry, record, beside(record.name, record))]
+        parts = [] if entry is None else [*format_entry(entry, record, compare_with_paper(record.name, record))]
     return "\n\n".join(part for part in parts if part and not part.startswith("!"))
 
 
 def findings(records: Mapping[str, Record | None]) -> dict[str, Finding | None]:
-    """What came out of the claims that need no other records; None where these lack something."""
+    """Judge all claims for which the records suffice; None where the records lack something."""
     pl = require_polars()
     rows = {name: each.rows for name, each in records.items() if each is not None}
-    asked = {name: each for name, each in claims().items() if rows.keys() >= {*each.experiments}}
-    return {name: find(each, pl.concat(rows[experiment] for experiment in each.experiments)) for name, each in asked.items()}
+    possible = {name: each for name, each in claims().items() if rows.keys() >= {*each.experiments}}
+    return {name: judge(each, pl.concat(rows[experiment] for experiment in each.experiments)) for name, each in possible.items()}
 
 
-def claimed(records: Mapping[str, Record | None]) -> str:
-    """A line for each claim that these records tell something of."""
-    found = findings(records)
-    return verdicts({name: found[name] for name in claims() if name in found}) if found else ""
+def format_claims(records: Mapping[str, Record | None]) -> str:
+    """Format the verdict on each claim that these records can judge; empty where there is none."""
+    judged = findings(records)
+    return format_verdicts({name: judged[name] for name in claims() if name in judged}) if judged else ""
 
 
-def beside(name: str, record: Record | None) -> polars.DataFrame:
-    """The cells of the paper in an experiment, and what came out here, where it was run."""
-    return cells.beside(name, None if record is None else record.rows)
+def compare_with_paper(name: str, record: Record | None) -> polars.DataFrame:
+    """Return the paper's cells of an experiment beside ours, where it was run."""
+    return cells.compare_cells(name, None if record is None else record.rows)
 
 
-def section(entry: Entry, record: Record | None, shown: polars.DataFrame, reason: Reason | None = None) -> Iterator[str]:
-    """A table or figure beside the paper.
+def format_entry(entry: Entry, record: Record | None, shown: polars.DataFrame, reason: Reason | None = None) -> Iterator[str]:
+    """Yield the paragraphs on a table or figure: our numbers beside the paper's.
 
     Args:
-        entry: which of them.
-        record: what came out here; None where it was not run.
-        shown: its cells, as :func:`beside` has them.
-        reason: why a gain has another sign than in the paper, where somebody looked into it.
+        entry: the table or figure.
+        record: our record of it; None where it was not run.
+        shown: its cells, from :func:`compare_with_paper`.
+        reason: gives the known reason why a gain has another sign than in the paper.
     """
     numbered = f"{entry.name[:-1].capitalize()} {entry.name[-1]}: " if entry.name[-1].isdigit() else ""
     yield f"### {numbered}{entry.title}"
@@ -82,22 +82,22 @@ def section(entry: Entry, record: Record | None, shown: polars.DataFrame, reason
         yield _cosines(record)
     if entry.name in FIGURES and record is not None:
         yield f"![{entry.title}](images/paper/{entry.name}.svg)"
-    yield made(entry.name, record)
+    yield provenance(entry.name, record)
 
 
 def _row(row: Mapping[str, Any]) -> list[str]:
-    """A cell of the paper as a line."""
+    """Return the row of the table for a cell."""
 
-    def within(column: str, low: str, high: str) -> str:
+    def with_interval(column: str, low: str, high: str) -> str:
         value, ends = number(column, row[column]), (number(column, row[each]) for each in (low, high))
         return "" if row[column] is None else f"{value} [{', '.join(ends)}]"
 
     threat = f"worst of {row['suite']}" if row["threat"] == WORST_CASE else row["threat"]
-    place = [short(row["model"]), row["data"], threat, row["defence"], number("published", row["value"])]
-    gains = [number("difference", row["gain"]), within("difference", "difference_low", "difference_high")]
+    place = [short_name(row["model"]), row["data"], threat, row["defence"], number("published", row["value"])]
+    gains = [number("difference", row["gain"]), with_interval("difference", "difference_low", "difference_high")]
     if row["accuracy"] is None:
         return [*place, "not run", *gains, "", "", "", ""]
-    ours = within("accuracy", "low", "high")
+    ours = with_interval("accuracy", "low", "high")
     return [
         *place,
         ours,
@@ -110,11 +110,11 @@ def _row(row: Mapping[str, Any]) -> list[str]:
 
 
 def _beyond(shown: polars.DataFrame, record: Record | None) -> str:
-    """What was measured under threats of which the paper has no numbers."""
+    """Return a table of what was measured under threats for which the paper has no numbers."""
     pl = require_polars()
     if record is None:
         return ""
-    ours = cells.counted(record.rows).filter(pl.col("victim") == "base", ~pl.col("threat").is_in(shown["threat"].to_list()))
+    ours = cells.our_cells(record.rows).filter(pl.col("victim") == "base", ~pl.col("threat").is_in(shown["threat"].to_list()))
     ours = ours.filter(~pl.col("suite").is_in(shown["suite"].to_list()), pl.col("threat") != WORST_CASE)
     lines = [
         dict(zip(COLUMNS, _row(row | dict.fromkeys(("value", "gain", "sign"))), strict=True))
@@ -125,17 +125,17 @@ def _beyond(shown: polars.DataFrame, record: Record | None) -> str:
 
 
 def _other_signs(name: str, shown: polars.DataFrame, record: Record | None, reason: Reason | None) -> Iterator[str]:
-    """A line for each gain that is not of the paper's sign: what DRQ changed there, and why, where a reason can be given."""
+    """Yield a line for each gain with another sign than the paper's: what DRQ changed there, and the reason if known."""
     other = shown.filter(shown["sign"].is_in([cells.OPPOSITE, cells.UNCLEAR, cells.NEITHER]))
     for row in other.iter_rows(named=True):
-        changed = "" if record is None else cells.changed(record.rows, row)
+        changes = "" if record is None else cells.describe_changes(record.rows, row)
         why = "" if reason is None else reason(name, row) or "no reason is known"
         place = f"{row['sign']}: {row['model']}, {row['data']}, {row['threat']}, {row['defence']}"
-        yield f"- {place}: {'; '.join(each for each in (changed, why) if each)}"
+        yield f"- {place}: {'; '.join(each for each in (changes, why) if each)}"
 
 
 def _cosines(record: Record) -> str:
-    """Figure 5 in numbers."""
+    """Return the numbers of Figure 5 as a table."""
     names, rows = ("lower quartile", "median", "upper quartile"), []
     for row in cells.cosines(record.name, record.rows).iter_rows(named=True):
         theirs, ours = (" / ".join(f"{row[prefix + each]:+.2f}" for each in names) for prefix in ("paper ", ""))
@@ -145,15 +145,15 @@ def _cosines(record: Record) -> str:
     )
 
 
-def verdicts(found: Mapping[str, Finding | None], reasons: Mapping[str, str] | None = None) -> str:
-    """A line for each claim, and what was measured.
+def format_verdicts(judged: Mapping[str, Finding | None], reasons: Mapping[str, str] | None = None) -> str:
+    """Format the verdict on each claim, and the numbers behind it.
 
     Args:
-        found: what came out of each claim; None where it was not measured.
-        reasons: why claims do not hold here, by their names; None for a table without such a column.
+        judged: the finding for each claim; None where it was not measured.
+        reasons: why claims do not hold here, by name; None leaves out that column.
     """
     rows, numbers = [], []
-    for name, finding in found.items():
+    for name, finding in judged.items():
         claim = claims()[name]
         verdict, measured = ("not measured", f"`drq reproduce {name}`") if finding is None else finding
         why = [] if reasons is None else [reasons.get(name, "") if verdict in ("does not hold", "undecided") else ""]

@@ -77,7 +77,7 @@ def test_names_are_listed_without_what_they_stand_for():
     code = (
         "import sys; from drq.commands import completion; from drq import registry; "
         "assert completion.model_names() and completion.data_names('') and completion.data_names('cifar10-c/'); "
-        "assert all(completion.offered(each)() for each in (registry.NORMS, registry.PRESETS)); "
+        "assert all(completion.complete_with(each)() for each in (registry.NORMS, registry.PRESETS)); "
         "print(*sorted({'torch', 'numpy'} & set(sys.modules)))"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout

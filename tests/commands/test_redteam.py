@@ -8,11 +8,11 @@ from testbed.refusals import refused
 
 from drq import threats
 from drq.commands.cli import main
-from drq.commands.redteam import parsed, trained_on, trial
+from drq.commands.redteam import parse_settings, red_team_spec, trained_on
 
 
 def test_attacks_follow_the_training():
-    spec = trial("cifar10-small", settings={"alpha": 0.25}, images=7, strength="full")
+    spec = red_team_spec("cifar10-small", settings={"alpha": 0.25}, images=7, strength="full")
     attacks = {name: each.threat for name, each in spec.threats.items()}
     assert attacks["clean"] is None
     assert attacks["red team"] == threats.RedTeam("linf", 8 / 255, "full")
@@ -23,12 +23,12 @@ def test_attacks_follow_the_training():
 
 
 def test_attacks_can_be_told():
-    spec = trial("gaussians-svm", data="gaussians", norm="l2", radius="1/8")
+    spec = red_team_spec("gaussians-svm", data="gaussians", norm="l2", radius="1/8")
     for written in ("0.125", 0.125):  # as on a command line, and in Python
-        assert trial("gaussians-svm", data="gaussians", norm="l2", radius=written).hash == spec.hash
+        assert red_team_spec("gaussians-svm", data="gaussians", norm="l2", radius=written).hash == spec.hash
     assert spec.threats["red team"].threat == threats.RedTeam("l2", float(Fraction("1/8")))
-    refused(trial, "gaussians-svm", data="gaussians", words=["norm must be given", "--norm linf --radius 8/255"])
-    refused(trial, "gaussians-svm", data="gaussians", norm="l2", words=["radius must be given"])
+    refused(red_team_spec, "gaussians-svm", data="gaussians", words=["norm must be given", "--norm linf --radius 8/255"])
+    refused(red_team_spec, "gaussians-svm", data="gaussians", norm="l2", words=["radius must be given"])
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,15 @@ def test_a_name_may_say_nothing():
 
 
 def test_settings_on_a_command_line():
-    assert parsed(["a=1", "b=-0.5", "c=true", "d=l2", "e=8/255"]) == {"a": 1, "b": -0.5, "c": True, "d": "l2", "e": "8/255"}
+    assert parse_settings(["a=1", "b=-0.5", "c=true", "d=l2", "e=8/255"]) == {
+        "a": 1,
+        "b": -0.5,
+        "c": True,
+        "d": "l2",
+        "e": "8/255",
+    }
     for wrong in ("alpha", "=3", "alpha="):
-        refused(parsed, [wrong], words=["NAME=VALUE"])
+        refused(parse_settings, [wrong], words=["NAME=VALUE"])
 
 
 def test_mistakes_are_one_line(capsys):

@@ -101,7 +101,7 @@ def test_kept_records_of_the_first_schema_read(caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.INFO)
     kept_records.warn_unverified.cache_clear()
     for name in ("table4", "table3"):
-        rows = kept_records.kept(KEPT, name).rows
+        rows = kept_records.read_record(KEPT, name).rows
         assert pl.read_parquet(KEPT / f"{name}.parquet").columns == [each for each in rows.columns if each not in NEWER]
         assert {each: rows[each].null_count() for each in NEWER if each in rows.columns} == dict.fromkeys(NEWER[:-1], len(rows))
     assert [each.levelno for each in caplog.records] == [logging.INFO]
@@ -109,14 +109,14 @@ def test_kept_records_of_the_first_schema_read(caplog: pytest.LogCaptureFixture)
 
 def test_kept_records_are_of_the_second_schema(old: Path, tmp_path: Path) -> None:
     """They stand beside those of the first, and say the sha256 of their rows."""
-    made = kept_records.keep(drq.evaluate(old), tmp_path)
-    found = kept_records.kept(tmp_path, "old")
+    made = kept_records.write_record(drq.evaluate(old), tmp_path)
+    found = kept_records.read_record(tmp_path, "old")
     assert found.rows.equals(made.rows)
     assert found.about["schema_version"] == SCHEMA_VERSION
     path = tmp_path / "old.parquet"
     told = subprocess.run(["sha256sum", path], capture_output=True, text=True, check=True).stdout.split()[0]
     assert found.about["sha256"] == told
-    assert pl.concat([kept_records.kept(KEPT, "table4").rows.head(1), found.rows]).height == len(found.rows) + 1
+    assert pl.concat([kept_records.read_record(KEPT, "table4").rows.head(1), found.rows]).height == len(found.rows) + 1
     made.rows.with_columns(prediction=pl.col("prediction") + 1).write_parquet(path)
     with pytest.raises(drq.InputError, match=r"old\.parquet must have the sha256 in old\.json, got another: bring both"):
-        kept_records.kept(tmp_path, "old")
+        kept_records.read_record(tmp_path, "old")

@@ -10,12 +10,12 @@ from testbed.repository import ROOT
 
 from drq.bench.measure import read
 from drq.reproduction import experiments, paper_figures
-from drq.reproduction.kept_records import kept
+from drq.reproduction.kept_records import read_record
 from tools.pages import presets
 
 RESULTS, PAPER = ROOT / "results", ROOT / "results" / "paper"
-ON_DIGITS = {"digits"}  # runs in seconds on every machine, so nothing is kept of it
-EXPERIMENTS = sorted({*experiments.wanted(["all"])} - ON_DIGITS)
+ON_DIGITS = {"digits"}  # runs in seconds on every machine, so no record of it is kept
+EXPERIMENTS = sorted({*experiments.experiments_behind(["all"])} - ON_DIGITS)
 MEASURED = [  # by benchmarks
     *("accuracy", "attacks", "card-cifar10-small", "gpu-time", "near-ties"),
     *("plane-time", "scale", "spatial", "step-rules"),
@@ -33,7 +33,7 @@ def test_no_file_is_unknown_and_none_is_missing():
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_has_the_rows_that_it_says(name):
-    record = kept(PAPER, name)
+    record = read_record(PAPER, name)
     assert record is not None
     assert {*record.rows["experiment"]} == {name}
     assert {*record.rows["model"]} <= record.about["models"].keys()

@@ -13,7 +13,7 @@ from drq.models.published import PUBLISHED
 from drq.reproduction import gains as gained
 from drq.reproduction import overview
 from drq.reproduction.experiments import BEYOND
-from drq.reproduction.kept_records import kept
+from drq.reproduction.kept_records import read_record
 
 
 def record(name: str) -> dict:
@@ -31,7 +31,7 @@ def test_our_auto_pgd_is_as_strong_as_the_reference() -> None:
 
 def attacked() -> polars.DataFrame:
     """What the red team did."""
-    found = overview.together(kept(ROOT / "results" / "paper", name) for name in overview.RED_TEAM)
+    found = overview.concatenated(read_record(ROOT / "results" / "paper", name) for name in overview.RED_TEAM)
     assert found is not None
     return found
 
@@ -51,7 +51,7 @@ def test_the_red_team_takes_gains_away(defence: str, most: float) -> None:
 
 @pytest.mark.parametrize("name", [each for names in BEYOND.values() for each in names])
 def test_records_are_of_the_specs_that_lie_beside_them(name: str) -> None:
-    record = kept(ROOT / "results" / "paper", name)
+    record = read_record(ROOT / "results" / "paper", name)
     assert record is None or record.about["spec_hash"] == as_spec(name).hash
 
 
@@ -65,7 +65,7 @@ def test_no_gain_survives_the_red_team() -> None:
 
 def test_presets_withstand_on_digits_what_is_said_of_them() -> None:
     """Limits say so: with half the radius of the paper a gain survives, with that itself or one step of each search none."""
-    rows = overview.adaptive(kept(ROOT / "results" / "paper", "improve-digits").rows)
+    rows = overview.adaptive(read_record(ROOT / "results" / "paper", "improve-digits").rows)
     assert rows.filter(defence="DRQ guarded").select("model", "survives").rows() == [
         ("digits", True),
         ("digits?seed=1", True),
@@ -78,16 +78,16 @@ def test_presets_withstand_on_digits_what_is_said_of_them() -> None:
 def test_restored_pictures_gain_what_is_said_of_them() -> None:
     """README, limits and presets say so: more than the paper's DRQ with adversarial training, nothing without it."""
     rows, more = (
-        overview.together(kept(ROOT / "results" / "paper", name) for name in names)
+        overview.concatenated(read_record(ROOT / "results" / "paper", name) for name in names)
         for names in (("improve", "improve-augment"), ("improve-front",))
     )
     for name in ("restored", "DRQ shift"):
-        gains = {each.model: each.gain for each in gained.answered(rows) if each.defence == name}
+        gains = {each.model: each.gain for each in gained.shift_results(rows) if each.defence == name}
         del gains["cifar10-augment"]
         assert {*gains} == {f"cifar10-{each}" for each in ("linf", "l2", "tiny", "tiny-seed1")}
         assert min(each.middle for each in gains.values()) > 5
         assert "counts as better" in gained.verdict(name, gains)
-        (other,) = [each.gain for each in gained.answered(more, "standard") if each.defence == name]
+        (other,) = [each.gain for each in gained.shift_results(more, "standard") if each.defence == name]
         assert other.low < 0 < other.high
         assert other.high < 2
     assert "nowhere beyond chance" in next(gained.over_front(rows))
@@ -98,7 +98,7 @@ def test_restored_pictures_gain_what_is_said_of_them() -> None:
 
 def test_no_preset_withstands_more_on_pictures() -> None:
     """Limits and the presets themselves say so: what survives on digits does not on CIFAR-10."""
-    rows = overview.adaptive(kept(ROOT / "results" / "paper", "improve-attacked").rows)
+    rows = overview.adaptive(read_record(ROOT / "results" / "paper", "improve-attacked").rows)
     assert {*rows["model"]} == {"cifar10-tiny", "cifar10-tiny-seed1"}
     assert {"DRQ", "DRQ guarded"} == {*rows["defence"]}
     assert not rows["survives"].any()
@@ -106,7 +106,7 @@ def test_no_preset_withstands_more_on_pictures() -> None:
 
 def test_cheaper_methods_do_what_is_said_of_them() -> None:
     """README and limits say so."""
-    rows = overview.together(kept(ROOT / "results" / "paper", name) for name in overview.PEERS)
+    rows = overview.concatenated(read_record(ROOT / "results" / "paper", name) for name in overview.PEERS)
     found = overview.accuracies(rows, reference=overview.OURS)
     better, worse = found.filter(polars.col("difference_low") > 0), found.filter(polars.col("difference_high") < 0)
     for name in ("DRQ linf, 40 passes", "pNML", "augmentation, 400 passes"):

@@ -9,7 +9,7 @@ from tools.pages import blocks, ledger
 @pytest.mark.parametrize("page", blocks.PAGES)
 def test_tables_are_made_from_the_records(page: str) -> None:
     """``make pages`` writes them anew."""
-    assert blocks.updated(page) == (ROOT / page).read_text()
+    assert blocks.update_tables(page) == (ROOT / page).read_text()
 
 
 def test_the_committed_ledger_is_that_of_the_committed_records():

@@ -16,23 +16,23 @@ def test_changed_answers_are_counted():
     place = {"model": "cifar10-linf", "data": "cifar10", "suite": "ensemble", "threat": "FAB", "defence": "DRQ linf"}
     wrong = pl.when(pl.col("index") < 50).then((pl.col("label") + 1) % 10).otherwise("label")
     frame = frame.with_columns(base_prediction=wrong)  # the model is wrong on the first half, DRQ right on 30 of those
-    assert cells.changed(frame, place) == "35 of 100 answers change, 30 for the better, 5 for the worse"
-    assert cells.changed(frame, place | {"threat": "worst case"}) == ""
+    assert cells.describe_changes(frame, place) == "35 of 100 answers change, 30 for the better, 5 for the worse"
+    assert cells.describe_changes(frame, place | {"threat": "worst case"}) == ""
     renamed = frame.with_columns(data=pl.lit("cifar10-c/fog/5"))
-    assert cells.changed(renamed, place) == ""
-    assert cells.changed(renamed, place | {"data": "cifar10-c/*/5"}).startswith("35 of 100")
+    assert cells.describe_changes(renamed, place) == ""
+    assert cells.describe_changes(renamed, place | {"data": "cifar10-c/*/5"}).startswith("35 of 100")
 
 
 def test_a_mean_over_some_corruptions_is_not_the_papers():
     names = [f"cifar10-c/{kind}/5" for kind in KINDS]
     for count in (15, 14):
         records = made_up(20, ["cifar10-linf"], names[:count], {"clean": "clean"}).with_columns(experiment=pl.lit("table1"))
-        found = cells.beside("table1", records).filter(model="cifar10-linf")
+        found = cells.compare_cells("table1", records).filter(model="cifar10-linf")
         assert len(found) == (2 if count == 15 else 0)
 
 
 def test_cells_stand_beside_those_of_the_paper():
-    found = cells.beside("table4", table4(fixed=100, spoiled=20))
+    found = cells.compare_cells("table4", table4(fixed=100, spoiled=20))
     ours = cell(found, model="cifar10-linf", defence="DRQ linf")
     assert (ours["value"], ours["gain"], ours["of"]) == (48.52, 5.15, "robustbench:cifar10/Linf/Wong2020Fast")
     assert (ours["accuracy"], ours["difference"], ours["images"]) == (pytest.approx(58), pytest.approx(8), 1000)
@@ -56,7 +56,7 @@ def test_cells_stand_beside_those_of_the_paper():
     ],
 )
 def test_signs_of_gains(fixed, spoiled, sign):
-    found = cells.beside("table4", table4(fixed, spoiled))
+    found = cells.compare_cells("table4", table4(fixed, spoiled))
     assert cell(found, model="cifar10-linf", defence="DRQ linf")["sign"] == sign
 
 
@@ -65,7 +65,7 @@ def test_every_number_of_the_paper_has_its_cell():
         if name.startswith(("table", "figure")):
             accuracies = published(name).filter(pl.col("model").str.contains("robustbench:"))
             gains = published(name, "difference").filter(pl.col("model").str.contains("robustbench:"))
-            assert len(cells.beside(name, None)) == len(accuracies) + len(gains), name
+            assert len(cells.compare_cells(name, None)) == len(accuracies) + len(gains), name
 
 
 def test_quartiles_of_cosines():
@@ -81,4 +81,4 @@ def test_quartiles_of_cosines():
 
 
 def test_experiments_without_numbers_in_the_paper_have_no_cells():
-    assert cells.beside("alpha", table4(1, 1)).is_empty()
+    assert cells.compare_cells("alpha", table4(1, 1)).is_empty()

@@ -20,10 +20,10 @@ from testbed.claimed import (
 from drq.evaluation.paper import CLAIMS, experiments, folder
 from drq.evaluation.plan import tasks
 from drq.evaluation.spec import Spec
-from drq.reproduction.claims import MEASURES, claims, find
-from drq.reproduction.intervals import Value
-from drq.reproduction.kept_records import condensed
-from drq.reproduction.verdicts import Part
+from drq.reproduction.claims import MEASURES, claims, judge
+from drq.reproduction.intervals import Estimate
+from drq.reproduction.kept_records import condense_rows
+from drq.reproduction.verdicts import Comparison
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -60,7 +60,7 @@ def test_too_few_images_decide_nothing(name):
 @pytest.mark.parametrize("good", [True, False])
 def test_kept_records_lead_to_the_same_verdict(name, good):
     records = RECORDS[name](good=good)
-    short = condensed(records.with_columns(seconds=pl.lit(0.0)))
+    short = condense_rows(records.with_columns(seconds=pl.lit(0.0)))
     assert MEASURES[name](short).verdict == MEASURES[name](records).verdict
 
 
@@ -103,7 +103,7 @@ def test_what_is_only_shown_may_be_missing():
     ],
 )
 def test_verdicts(low, high, options, verdict):
-    assert Part("model", "what", Value((low + high) / 2, low, high, 10), **options).verdict == verdict
+    assert Comparison("model", "what", Estimate((low + high) / 2, low, high, 10), **options).verdict == verdict
 
 
 def test_attacks_on_the_defence_itself_do_not_count_among_those_of_the_ensemble():
@@ -128,7 +128,7 @@ def test_every_claim_has_a_measure_and_specs():
         assert re.fullmatch(r"(Section \d\.\d|Appendix [A-G])", claim.where)
         assert set(claim.experiments) <= set(experiments())
         assert set(claim.experiments) == set(RECORDS[claim.measure](good=True)["experiment"])
-        assert find(claim, RECORDS[claim.measure](good=True)).verdict == "holds"
+        assert judge(claim, RECORDS[claim.measure](good=True)).verdict == "holds"
 
 
 @pytest.mark.parametrize("name", OURS)

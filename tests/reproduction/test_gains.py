@@ -12,7 +12,7 @@ from drq.reproduction.gains import Gain, verdict
 
 def test_a_gain_is_that_of_images():
     rows = gaining()
-    frame = gains.shifted(rows).filter(model=MODELS[0])
+    frame = gains.with_shift(rows).filter(model=MODELS[0])
     found = gains.gain(frame, "DRQ shift")
     right = {}  # by image, one by one
     for row in frame.filter(pl.col("shift") != "clean").iter_rows(named=True):

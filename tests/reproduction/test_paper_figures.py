@@ -77,7 +77,7 @@ def test_figures_are_the_same_in_another_process(tmp_path):
 def test_the_example_is_the_first_that_fits():
     """By its rule, one point after the other."""
     robust = drq.DRQ(drq.load_model("gaussians-svm"), "l2", drq.Calibrated(paper_figures.CONFIDENCE))
-    chosen, label = paper_figures.example(robust)
+    chosen, label = paper_figures.example_point(robust)
     x, y = drq.load_data("gaussians").batch(range(120))
     found = robust.decide(x)
     rows = zip(robust.model(x).argmax(1).tolist(), found.label.tolist(), found.radius.tolist(), y.tolist(), strict=True)
@@ -87,7 +87,9 @@ def test_the_example_is_the_first_that_fits():
 
 
 def test_at_its_own_confidence_no_point_is_corrected():
-    refused(paper_figures.example, drq.DRQ(drq.load_model("gaussians-svm"), "l2"), words=["leave a point that DRQ corrects"])
+    refused(
+        paper_figures.example_point, drq.DRQ(drq.load_model("gaussians-svm"), "l2"), words=["leave a point that DRQ corrects"]
+    )
 
 
 def test_the_numbers_of_the_paper_stand_beside_those_of_the_records():

@@ -46,12 +46,12 @@ def test_names_lead_to_experiments():
     known = experiments.entries()
     assert {entry.kind for entry in known.values()} == {"table", "figure", "claim", "beyond"}
     assert {name for name in known if known[name].kind == "claim"} == claims().keys()
-    assert [*experiments.wanted(["table4", "fab-alone", "table7"])] == ["table4", "table7"]
-    assert {*experiments.wanted(["all"])} == {each for entry in known.values() for each in entry.experiments}
-    assert {*experiments.wanted(["all"])} <= paper.experiments().keys()
-    assert [*experiments.wanted(["calibration"])] == ["calibration"]
-    refused(experiments.wanted, ["tabel3"], words=["did you mean table3"])
-    refused(experiments.wanted, [], words=["name must be given"])
+    assert [*experiments.experiments_behind(["table4", "fab-alone", "table7"])] == ["table4", "table7"]
+    assert {*experiments.experiments_behind(["all"])} == {each for entry in known.values() for each in entry.experiments}
+    assert {*experiments.experiments_behind(["all"])} <= paper.experiments().keys()
+    assert [*experiments.experiments_behind(["calibration"])] == ["calibration"]
+    refused(experiments.experiments_behind, ["tabel3"], words=["did you mean table3"])
+    refused(experiments.experiments_behind, [], words=["name must be given"])
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_names_lead_to_experiments():
 )
 def test_every_experiment_alone_shows_what_it_found(name, rows, words, tmp_path):
     """As ``drq reproduce NAME`` prints it."""
-    record = kept_records.shortened(run(tmp_path / "run", gaining() if rows is None else rows, name))
-    text = printout.shown(record)
+    record = kept_records.condense(run(tmp_path / "run", gaining() if rows is None else rows, name))
+    text = printout.format_record(record)
     assert text.startswith("### Made up")
     assert words in text
     assert f"`drq reproduce {name}`: " in text

@@ -92,7 +92,7 @@ def test_many_pictures_have_a_line_each(picture, command, tmp_path):
 
 def test_a_line_says_where_the_model_alone_differs(capfd):
     found = Prediction("p.png", "m", "cat", "dog", True, 0.25, 0.125, 0.1, "linf", 100, 1.0, ())
-    terminal.line(8, found, 0.0)
+    terminal.show_prediction_line(8, found, 0.0)
     assert capfd.readouterr().out == " 0.125       0.250  p.png     cat, where the model alone says dog\n"
 
 

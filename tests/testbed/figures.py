@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from drq.reproduction.kept_records import condensed
+from drq.reproduction.kept_records import condense_rows
 from testbed.synthetic import records
 
 STEPS = ((1, 20), (5, 20), (20, 20), (20, 5))
@@ -40,4 +40,4 @@ def attacked(*models):
 
 
 RUNS = {"figure2": attacked("cifar10-linf"), "figure3": stepped(), "figure4": calibrated(), "figure5": records(models=("a",))}
-MADE = {name: condensed(frame) for name, frame in RUNS.items()}  # as they are kept
+MADE = {name: condense_rows(frame) for name, frame in RUNS.items()}  # as they are kept

@@ -1,1 +1,1 @@
-"""Writers of pages: every table in the docs is made from records, and so are whole pages."""
+"""Write the tables in the docs, and some whole pages, from records."""

@@ -1,6 +1,6 @@
-"""Tables inside pages: what stands between ``<!-- name -->`` and ``<!-- end -->`` is made from the records in results/.
+"""Write the tables inside pages, between ``<!-- name -->`` and ``<!-- end -->``, from the records in results/.
 
-A test fails where a page is older than its records.
+A test fails where a page does not match its records.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from drq.bench import summary
 from drq.evaluation.records import COLUMNS
 from drq.report.typesetting import text_table
 from drq.reproduction import overview
-from drq.reproduction.cells import counted
-from drq.reproduction.kept_records import kept
+from drq.reproduction.cells import our_cells
+from drq.reproduction.kept_records import read_record
 from tools import ROOT
 
 PAGES = [
@@ -38,7 +38,7 @@ def record(name: str) -> dict[str, Any]:
 
 
 def attacks() -> str:
-    """Robust accuracy under our Auto-PGD and the reference's, by norm and loss."""
+    """Return robust accuracies under our Auto-PGD and the reference's, by norm and loss."""
     losses = {"ce": "cross-entropy", "dlr": "DLR", "dlr_targeted": "targeted DLR, 9 classes"}
     rows = [
         [
@@ -53,7 +53,7 @@ def attacks() -> str:
 
 
 def pass_rates() -> str:
-    """What one GPU does in a second."""
+    """Return the table of how many passes a second one GPU makes."""
     rows = [
         [
             name,
@@ -67,7 +67,7 @@ def pass_rates() -> str:
 
 
 GPUS = (1, 8, 64)
-# Of the three models in docs/scale.md: pixels, and the defence whose cost each of its two DRQs has.
+# For the three models in docs/scale.md: image size, and the defence whose cost stands for each of the two DRQs.
 IMAGENET = {
     "Wong2020Fast": (288, "DRQ linf 8/255"),
     "Hendrycks2020Many": (224, "DRQ l2 calibrated"),
@@ -81,8 +81,8 @@ SIZES = {
 
 
 def imagenet_c() -> str:
-    """Hours for 3 models, 15 corruptions and DRQ in two norms: shards in rounds of as many as there are GPUs."""
-    found, size = record("scale"), record("scale")["shard"]
+    """Return hours for 3 models, 15 corruptions and DRQ in two norms, with one shard at a time on every GPU."""
+    scale, size = record("scale"), record("scale")["shard"]
     rows = []
     for title, images in SIZES.items():
         shards = 15 * images // size
@@ -90,7 +90,7 @@ def imagenet_c() -> str:
         for gpus in GPUS:
             seconds = 0.0
             for pixels, defence in IMAGENET.values():
-                rate = found["measured"][f"ResNet-50 at {pixels} pixels, {defence}"]
+                rate = scale["measured"][f"ResNet-50 at {pixels} pixels, {defence}"]
                 seconds += 2 * -(-shards // gpus) * size * rate["most_passes"] / rate["passes_per_second"]
             hours.append(f"{seconds / 3600:,.1f} h")
         rows.append([title, f"{3 * 15 * images:,}", *hours])
@@ -98,28 +98,29 @@ def imagenet_c() -> str:
 
 
 def columns() -> str:
-    """What a record holds."""
+    """Return the table of the columns of records."""
     return text_table(["column", "what it holds"], [[f"`{name}`", column.meaning] for name, column in COLUMNS.items()])
 
 
 def red_team() -> str:
-    """Static beside defended, in the worst case, on CIFAR-10; of peers only those whose gains are known to vanish."""
-    team = overview.together(kept(ROOT / "results" / "paper", name) for name in overview.RED_TEAM)
+    """Return static beside defended worst cases on CIFAR-10: of DRQ, and of peers whose gains are known to vanish."""
+    team = overview.concatenated(read_record(ROOT / "results" / "paper", name) for name in overview.RED_TEAM)
     if team is None:
         return "Not measured yet: `drq reproduce redteam`."
-    shown = team["defence"].str.contains("^DRQ|^standard$|^Anti-Adversary$|^Hedge$") & (team["data"] == "cifar10")
-    return overview.verdict_table(team.filter(shown))
+    selected = team["defence"].str.contains("^DRQ|^standard$|^Anti-Adversary$|^Hedge$") & (team["data"] == "cifar10")
+    return overview.verdict_table(team.filter(selected))
 
 
 def defences() -> str:
-    """One row for each kind of defence: what it does to answers, under attack, and what it costs."""
+    """Return one row for each kind of defence: accuracy, accuracy under attack, and cost."""
     folder = ROOT / "results" / "paper"
-    found, team = (overview.together(kept(folder, name) for name in names) for names in (overview.PEERS, overview.RED_TEAM))
-    return "Not measured yet: `drq reproduce peers`." if found is None else overview.summary(found, team)
+    experiments = overview.PEERS, overview.RED_TEAM
+    peers, team = (overview.concatenated(read_record(folder, name) for name in names) for names in experiments)
+    return "Not measured yet: `drq reproduce peers`." if peers is None else overview.summary(peers, team)
 
 
 def spatial() -> str:
-    """A row for each reading that is not a step between two others, ours beside the paper's."""
+    """Return our accuracies beside the paper's for each way to read its spatial shifts; intermediate sizes are left out."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     stand_ins: dict[str, str] = {}
     for each in record("spatial")["readings"]:
@@ -135,28 +136,27 @@ def spatial() -> str:
 
 
 def accuracy() -> str:
-    """Clean accuracy of the models that were at hand."""
-    found = record("accuracy")["accuracy"]
-    rows = [[f"`{row['model']}`", f"`{row['data']}`", f"{row['images']:,}", f"{row['clean']:.2f}"] for row in found]
-    return text_table(["model", "data", "images", "clean"], rows)
+    """Return the clean accuracy of the models that were available."""
+    rows = [[f"`{row['model']}`", f"{row['images']:,}", f"{row['clean']:.2f}"] for row in record("accuracy")["accuracy"]]
+    return text_table(["model", "test images", "clean"], rows)
 
 
 def card() -> str:
-    """What was measured of the model in the package."""
-    found = record("card-cifar10-small")
-    corrupted = found["corruptions"]
-    count, few = f"{found['images']:,}", f"{found['corrupted_images']:,}"
+    """Return what was measured for the model in the package."""
+    measured = record("card-cifar10-small")
+    corrupted = measured["corruptions"]
+    count, few = f"{measured['images']:,}", f"{measured['corrupted_images']:,}"
     rows = [
-        ["clean", count, f"{found['clean']:.2f}"],
-        ["AutoAttack, standard version", count, f"{found['autoattack']:.2f}"],
-        ["PGD, 100 steps", few, f"{found['pgd_100']:.1f}"],
+        ["clean", count, f"{measured['clean']:.2f}"],
+        ["AutoAttack, standard version", count, f"{measured['autoattack']:.2f}"],
+        ["PGD, 100 steps", few, f"{measured['pgd_100']:.1f}"],
         [f"mean of {len(corrupted)} corruptions", f"{few} each", f"{sum(corrupted.values()) / len(corrupted):.1f}"],
         *([f"&nbsp;&nbsp;{kind}", few, f"{value:.1f}"] for kind, value in corrupted.items()),
     ]
     return text_table(["", "images", "accuracy"], rows)
 
 
-GAINS = {  # columns of a table: experiments, the first that has it, and the place in their records
+GAINS = {  # columns of a table: experiments, of which the first with the cell counts, and the cell in their records
     "clean": (["table6"], {"data": "cifar10", "threat": "clean"}),
     "15 corruptions": (["table1"], {"data": "cifar10-c/*/5", "threat": "clean"}),
     "rotated once": (["table3"], {"threat": "one rotation"}),
@@ -164,7 +164,7 @@ GAINS = {  # columns of a table: experiments, the first that has it, and the pla
     "both, worst of 15 for the model": (["table3"], {"threat": "rotations"}),
     "attacks made for the model alone": (["table4", "table7"], {"threat": "worst case", "suite": "ensemble"}),
 }
-BEST = {  # the DRQ of a model: in the norm of its training, or calibrated
+BEST = {  # the DRQ for each model: in the norm of its training, or calibrated
     "cifar10-linf": ("adversarial, linf 8/255", "DRQ linf"),
     "cifar10-small": ("adversarial, linf 8/255", "DRQ linf"),
     "cifar10-l2": ("adversarial, l2 0.5", "DRQ l2"),
@@ -173,19 +173,19 @@ BEST = {  # the DRQ of a model: in the norm of its training, or calibrated
 
 
 def gains() -> str:
-    """What DRQ gains and loses around each model."""
-    found = {name: kept(ROOT / "results" / "paper", name) for names, _ in GAINS.values() for name in names}
-    counts = {name: counted(each.rows) for name, each in found.items() if each is not None}
+    """Return what DRQ gains and loses for each model."""
+    records = {name: read_record(ROOT / "results" / "paper", name) for names, _ in GAINS.values() for name in names}
+    cells_of = {name: our_cells(each.rows) for name, each in records.items() if each is not None}
     rows = []
     for model, (training, defence) in BEST.items():
         cells = []
         for names, place in GAINS.values():
             if model == "cifar10-l2" and "suite" in place:
                 place = place | {"suite": "ensemble l2"}  # attacked in the norm of its training
-            known = [
-                counts[name].filter(model=model, defence=defence, victim="base", **place) for name in names if name in counts
+            matching = [
+                cells_of[name].filter(model=model, defence=defence, victim="base", **place) for name in names if name in cells_of
             ]
-            row = next((each.row(0, named=True) for each in known if len(each)), None)
+            row = next((each.row(0, named=True) for each in matching if len(each)), None)
             cells.append("not measured" if row is None else _gain(row))
         rows.append([f"`{model}`", training, defence, *cells])
     return text_table(["model", "training", "defence", *GAINS], rows)
@@ -202,22 +202,22 @@ BENCH_PARTS = ("speed", "agreement", "classes", "batch", "size", "attacks", "ima
 
 
 def bench(name: str, part: str) -> str:
-    """A part of a record of ``drq bench``."""
+    """Return the table of a part of a record of ``drq bench``."""
     path = ROOT / "results" / f"{name}.json"
-    found = record(name) if path.exists() else {}
-    if not found.get(part):
+    bench_record = record(name) if path.exists() else {}
+    if not bench_record.get(part):
         return f"Not measured yet: `drq bench --parts {part} --out results/{path.name} --add`."
-    made = summary.MAKERS[part](found)
-    return f"{made.title}; {summary.machine(found)}:\n\n{text_table(made.head, made.rows)}"
+    table = summary.MAKERS[part](bench_record)
+    return f"{table.title}; {summary.machine(bench_record)}:\n\n{text_table(table.head, table.rows)}"
 
 
 def script(name: str) -> str:
-    """What a benchmark of its own makes of its record."""
+    """Return the table that a benchmark script makes of its record."""
     module = importlib.import_module(f"tools.benchmarks.{name.replace('-', '_')}")
     if not (ROOT / "results" / f"{name}.json").exists():
         return f"Not measured yet: `python -m {module.__name__}`."
-    made: str = module.table(record(name))
-    return made
+    text: str = module.table(record(name))
+    return text
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -236,8 +236,8 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
-def updated(page: str) -> str:
-    """The text of a page with its tables made anew."""
+def update_tables(page: str) -> str:
+    """Return the text of a page with its tables made anew."""
 
     def table(match: re.Match[str]) -> str:
         return f"<!-- {match[1]} -->\n\n{TABLES[match[1]]()}\n\n<!-- end -->"

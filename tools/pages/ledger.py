@@ -1,4 +1,4 @@
-"""The ledger: every number and claim of the paper beside what came out here, made from kept records alone."""
+"""Write the ledger, every number and claim of the paper beside ours, from kept records."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from drq.report.typesetting import text_table
 from drq.reproduction import cells
 from drq.reproduction.claims import claims
 from drq.reproduction.experiments import entries, gaps
-from drq.reproduction.kept_records import kept
-from drq.reproduction.paper_figures import FIGURES, draw, saved, selective
-from drq.reproduction.printout import beside, findings, section, verdicts
-from drq.reproduction.provenance import made, short
+from drq.reproduction.kept_records import read_record
+from drq.reproduction.paper_figures import FIGURES, draw, risk_coverage_panels, save_figure
+from drq.reproduction.printout import compare_with_paper, findings, format_entry, format_verdicts
+from drq.reproduction.provenance import provenance, short_name
 from drq.system.files import atomic_write
 from tools.pages import peers, presets
-from tools.pages.reasons import of_claims, of_sign
+from tools.pages.reasons import for_claims, for_sign
 
 if TYPE_CHECKING:
     import polars
@@ -45,7 +45,7 @@ classes, where FAB stops, may fall to either side in another process: Tables 4 a
 Experiments that run in one process share what was attacked and answered, and processes may share a GPU: the times below the
 tables are what each of them took, not what it would take alone.
 """
-PRINTED = ("table", "figure")  # what of the entries the paper has numbers of
+PRINTED = ("table", "figure")  # kinds of entries for which the paper has numbers
 SIGNS = {
     cells.SAME: "gains of the same sign",
     cells.LIKELY: "gains of the same sign, within noise",
@@ -56,7 +56,7 @@ SIGNS = {
 
 
 def write(records: Path, page: Path) -> list[Path]:
-    """Write the ledger, and beside it its pictures and the pages beyond the paper; return their paths. Figure 1 is a picture."""
+    """Write the ledger, its figures, and the pages on peers and presets; return all paths. Figure 1 is copied as an SVG."""
     pages = {page: ledger, page.with_name("peers.md"): peers.page, page.with_name("presets.md"): presets.page}
     paths, folder = [*pages], page.parent / "images" / "paper"
     for path, text in pages.items():
@@ -66,31 +66,33 @@ def write(records: Path, page: Path) -> list[Path]:
         if (records / f"{name}.svg").exists():
             folder.mkdir(parents=True, exist_ok=True)
             paths.append(Path(copyfile(records / f"{name}.svg", folder / f"{name}.svg")))
-        elif (record := kept(records, name)) is not None:
+        elif (record := read_record(records, name)) is not None:
             paths.append(draw(name, record.rows, folder))
     answers = peers.curves(records)
-    return [*paths, *([saved(peers.CURVES, lambda: selective(answers), folder)] if answers else [])]
+    return [*paths, *([save_figure(peers.CURVES, lambda: risk_coverage_panels(answers), folder)] if answers else [])]
 
 
 def ledger(folder: Path) -> str:
-    """The whole page."""
-    known = entries().values()
-    records = {name: kept(folder, name) for name in dict.fromkeys(each for entry in known for each in entry.experiments)}
-    shown = {entry.name: beside(entry.name, records[entry.name]) for entry in known if entry.kind in PRINTED}
-    models = ", ".join(f"`{mine}` for {short(theirs)}" for mine, theirs in stand_ins().items() if ":" not in mine)
-    parts = [HEAD.format(models=models), _summary(shown.values()), "## Tables and figures"]
-    for entry in known:
+    """Return the whole page."""
+    all_entries = entries().values()
+    names = dict.fromkeys(each for entry in all_entries for each in entry.experiments)
+    records = {name: read_record(folder, name) for name in names}
+    cells_of = {each.name: compare_with_paper(each.name, records[each.name]) for each in all_entries if each.kind in PRINTED}
+    models = ", ".join(f"`{mine}` for {short_name(theirs)}" for mine, theirs in stand_ins().items() if ":" not in mine)
+    parts = [HEAD.format(models=models), _summary(cells_of.values()), "## Tables and figures"]
+    for entry in all_entries:
         if entry.kind in PRINTED:
-            parts += section(entry, records[entry.name], shown[entry.name], of_sign)
-    parts += ["## Claims", verdicts(dict.fromkeys(claims()) | findings(records), of_claims())]
-    alone = dict.fromkeys(each for entry in known if entry.kind == "claim" for each in entry.experiments if each not in shown)
-    parts += ["Measured for claims alone:", "\n".join(f"- {made(name, records[name])}" for name in alone)]
+            parts += format_entry(entry, records[entry.name], cells_of[entry.name], for_sign)
+    parts += ["## Claims", format_verdicts(dict.fromkeys(claims()) | findings(records), for_claims())]
+    of_claims = (each for entry in all_entries if entry.kind == "claim" for each in entry.experiments)
+    alone = dict.fromkeys(each for each in of_claims if each not in cells_of)
+    parts += ["Measured for claims alone:", "\n".join(f"- {provenance(name, records[name])}" for name in alone)]
     parts += ["## Gaps and slips of the paper", _gaps()]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
 def _summary(shown: Iterable[polars.DataFrame]) -> str:
-    """How many cells there are, were run, and agree in sign."""
+    """Return a table of how many cells there are, were run, and agree in sign."""
     pl = require_polars()
     every = pl.concat([each.select("accuracy", "sign", "value", "low", "high", "stand_in") for each in shown])
     run = every.filter(pl.col("accuracy").is_not_null())

@@ -1,6 +1,6 @@
-"""The page of peers: what other defences do at the same cost, whether gains survive attacks, and whether margins know errors.
+"""Write the page of peers: other defences at the same cost, gains that survive attacks, and how well margins predict errors.
 
-Made from kept records alone, as the ledger is. What it says in words follows from them, too.
+Like the ledger, it is made from kept records alone, its conclusions in words too.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ from typing import TYPE_CHECKING, Any
 from drq.evaluation.records import require_polars
 from drq.report import selective
 from drq.report.typesetting import number, text_table
-from drq.reproduction.kept_records import Record, kept
+from drq.reproduction.kept_records import Record, read_record
 from drq.reproduction.overview import (
     OURS,
     PEERS,
     PLACES,
     RED_TEAM,
     accuracies,
-    attacked_on,
-    change,
-    compared,
+    better_and_worse,
+    concatenated,
     needs,
     other_attacks,
-    parts_by,
-    together,
+    red_team_cells,
+    split_by,
     verdict_table,
-    worst_of,
+    with_interval,
+    worst_case,
 )
-from drq.reproduction.provenance import made
+from drq.reproduction.provenance import provenance
 
 if TYPE_CHECKING:
     import polars
 
 FIRST = "cifar10-linf"
 CORRUPTED = "all corruptions"
-SHIFTS = {  # whose margins are looked at: threats of experiments
+SHIFTS = {  # experiments and their threats for which margins are evaluated
     "table6": ("clean",),
     "table1": ("clean",),
     "table3": ("one rotation", "one translation", "rotations", "translations"),
     "table7": ("FAB", "Square", "APGD-L2", "APGD-CE", "APGD-DLR", "PGD-noise", "PGD-attack"),
 }
-CURVES = "risk-coverage"  # the picture
-RESAMPLED = 1000  # times, for an interval of an area
+CURVES = "risk-coverage"  # name of the figure
+RESAMPLES = 1000  # for the interval of an area
 
 HEAD = """\
 # Peers and attackers
@@ -82,19 +82,24 @@ Intervals are from resampling images."""
 
 
 def page(folder: Path) -> str:
-    """The whole page."""
-    records = {name: kept(folder, name) for name in (*PEERS, *RED_TEAM, *SHIFTS)}
-    peers, team = (together(records[name] for name in names) for names in (PEERS, RED_TEAM))
+    """Return the whole page."""
+    records = {name: read_record(folder, name) for name in (*PEERS, *RED_TEAM, *SHIFTS)}
+    peers, team = (concatenated(records[name] for name in names) for names in (PEERS, RED_TEAM))
     parts = [HEAD, "## At the same cost", *_overview(peers, team, _timed(records))]
-    parts += [made(name, records[name]) for name in PEERS]
-    parts += ["## Attacks on the defence itself", EARLIER, *verdicts(team), *(made(name, records[name]) for name in RED_TEAM)]
+    parts += [provenance(name, records[name]) for name in PEERS]
+    parts += [
+        "## Attacks on the defence itself",
+        EARLIER,
+        *verdicts(team),
+        *(provenance(name, records[name]) for name in RED_TEAM),
+    ]
     parts += ["## Does the margin know errors?", *_selective(records)]
     parts += [f"![Errors among answers against the share of samples that are answered](images/paper/{CURVES}.svg)"]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
 def _timed(records: Mapping[str, Record | None]) -> set[str]:
-    """Defences whose times were measured on the same machine as those of the first experiment."""
+    """Return the defences whose times were measured on the same machine as those of the first experiment."""
     known = [record for name in PEERS if (record := records[name]) is not None]
     return {name for each in known if each.about["devices"] == known[0].about["devices"] for name in each.rows["defence"]}
 
@@ -103,23 +108,23 @@ def _overview(peers: polars.DataFrame | None, team: polars.DataFrame | None, tim
     if peers is None:
         return
     model = peers["model"][0]
-    found = accuracies(peers)
-    worst = attacked_on(team, model)
+    table = accuracies(peers)
+    worst = red_team_cells(team, model)
     rows = []
-    for name, part in parts_by(found, "defence"):
+    for name, part in split_by(table, "defence"):
         values = {row["column"]: number("accuracy", row["accuracy"]) for row in part.iter_rows(named=True)}
         clean = part.filter(column="clean").row(0, named=True)
         time = f"{1000 * float(part['seconds'].min()):.2f}" if name in timed else ""  # type: ignore[arg-type]
         cost = [f"{clean['passes']:,.0f}", time]
-        rows.append([name, *(values.get(column, "") for column in PLACES), worst_of(worst, name), *cost, needs(name)])
+        rows.append([name, *(values.get(column, "") for column in PLACES), worst_case(worst, name), *cost, needs(name)])
     yield OVERVIEW.format(model=model)
     yield text_table(("defence", *PLACES, "adaptive worst case", "passes", "ms", "needs"), rows)
     yield COMPARED.format(ours=OURS)
-    yield text_table(("defence", "better", "worse", "passes", "needs"), compared(peers))
+    yield text_table(("defence", "better", "worse", "passes", "needs"), better_and_worse(peers))
 
 
 def verdicts(team: polars.DataFrame | None) -> Iterator[str]:
-    """Whether gains survive: what the table means, the table, and what others found."""
+    """Yield what the table of surviving gains means, the table itself, and the table of other attacks."""
     if team is None:
         return
     yield VERDICTS
@@ -135,14 +140,14 @@ def _selective(records: Mapping[str, Record | None]) -> Iterator[str]:
         record = records[name]
         if record is None:
             continue
-        shown = _shifted(record, threats)
-        for row in selective.compare(shown, bootstrap=RESAMPLED).iter_rows(named=True):
+        answers = _shifted_answers(record, threats)
+        for row in selective.compare(answers, bootstrap=RESAMPLES).iter_rows(named=True):
             areas = (f"{100 * row[each]:.2f}" for each in ("aurc", "base_aurc_by_confidence", "aurc_by_confidence"))
             scaled = {each: 100 * row[each] for each in ("difference", "difference_low", "difference_high")}
             better = "margin" if row["difference_high"] < 0 else "confidence" if row["difference_low"] > 0 else "even"
-            alone = _alone(shown.filter(**{key: row[key] for key in selective.GROUP}), row)
+            margin_alone = _margin_gain(answers.filter(**{key: row[key] for key in selective.GROUP}), row)
             place = [row["model"], row["defence"], _shift(row)]
-            rows.append([*place, *areas, change(scaled), better, change(alone), f"{row['images']:,}"])
+            rows.append([*place, *areas, with_interval(scaled), better, with_interval(margin_alone), f"{row['images']:,}"])
     models = [*dict.fromkeys(row[0] for row in rows)]
     rows.sort(key=lambda row: models.index(row[0]))
     yield SELECTIVE
@@ -150,35 +155,35 @@ def _selective(records: Mapping[str, Record | None]) -> Iterator[str]:
     yield text_table((*head, "margin minus same answers", "answers"), rows)
 
 
-def _alone(answers: polars.DataFrame, row: Mapping[str, Any]) -> dict[str, float]:
-    """What the margin adds to the same answers, ranked by confidence."""
+def _margin_gain(answers: polars.DataFrame, row: Mapping[str, Any]) -> dict[str, float]:
+    """Return what ranking by margin gains over ranking the same answers by confidence."""
     right = (answers["prediction"] == answers["label"]).to_numpy()
     ranked = [(right, answers[score].to_numpy()) for score in ("margin", "confidence")]
-    low, high = selective.bootstrapped(ranked[0], ranked[1], RESAMPLED, 0, answers["index"].to_numpy())
+    low, high = selective.bootstrapped(ranked[0], ranked[1], RESAMPLES, 0, answers["index"].to_numpy())
     middle = row["aurc"] - row["aurc_by_confidence"]
     return {"difference": 100 * middle, "difference_low": 100 * low, "difference_high": 100 * high}
 
 
-def _shifted(record: Record, threats: Sequence[str]) -> polars.DataFrame:
-    """The answers of DRQ under these threats; all corruptions are one data set."""
+def _shifted_answers(record: Record, threats: Sequence[str]) -> polars.DataFrame:
+    """Return the answers of DRQ under these threats; all corruptions count as one data set."""
     pl = require_polars()
     known = record.rows.filter(pl.col("threat").is_in(threats), pl.col("defence").str.starts_with("DRQ"))
     return known.with_columns(data=pl.when(pl.col("data").str.contains("-c/")).then(pl.lit(CORRUPTED)).otherwise("data"))
 
 
 def curves(folder: Path) -> dict[str, polars.DataFrame]:
-    """What the picture shows: by shift, the answers of DRQ around the first model."""
-    found = {}
+    """Return what the figure shows: the answers of DRQ on the first model, by shift."""
+    answers = {}
     for name, threats in SHIFTS.items():
-        if (record := kept(folder, name)) is not None:
-            rows = _shifted(record, threats).filter(model=FIRST).sort("defence", descending=True, maintain_order=True)
+        if (record := read_record(folder, name)) is not None:
+            rows = _shifted_answers(record, threats).filter(model=FIRST).sort("defence", descending=True, maintain_order=True)
             for part in rows.partition_by("threat", maintain_order=True):
-                found[_shift(part.row(0, named=True))] = part
-    return found
+                answers[_shift(part.row(0, named=True))] = part
+    return answers
 
 
 def _shift(row: Mapping[str, Any]) -> str:
-    """What was done to the images, in a word."""
+    """Return the name of the shift."""
     if row["threat"] != "clean":
         return str(row["threat"])
     return CORRUPTED if row["data"] == CORRUPTED else "none"

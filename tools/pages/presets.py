@@ -1,6 +1,6 @@
-"""The page of presets: what they gain over the paper's DRQ where they were not chosen, and everything that was tried.
+"""Write the page of presets: their gain over the paper's DRQ on data they were not chosen on, and all that was tried.
 
-Made from kept records alone, as the ledger is. What it says in words follows from them, too.
+Like the ledger, it is made from kept records alone, its conclusions in words too.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from drq.presets import PRESETS
 from drq.report.typesetting import number, text_table
 from drq.reproduction.experiments import BEYOND
 from drq.reproduction.gains import CHOSEN_ON, FEW, RESTORED, Gain, findings, table
-from drq.reproduction.kept_records import Record, kept
-from drq.reproduction.overview import ALONE, adaptive, together
-from drq.reproduction.provenance import made
+from drq.reproduction.kept_records import Record, read_record
+from drq.reproduction.overview import ALONE, adaptive, concatenated
+from drq.reproduction.provenance import provenance
 from tools.pages.peers import verdicts
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 IMPROVE, AUGMENT, FRONT, SHIFT, SEARCH, ATTACKED, DIGITS = BEYOND["improve"]
 TRIED = "tried.json"
 GUARDED = "DRQ guarded"
-IDEAS = 3  # rules that are shown of each idea
+SHOWN_RULES = 3  # rules that are shown of each idea
 
 HEAD = """\
 # Presets
@@ -74,22 +74,22 @@ taken, 2/255, as the one that harms least."""
 
 
 def page(folder: Path) -> str:
-    """The whole page."""
-    record, augment, front, shift, search, attacked, digits = (kept(folder, name) for name in BEYOND["improve"])
+    """Return the whole page."""
+    record, augment, front, shift, search, attacked, digits = (read_record(folder, name) for name in BEYOND["improve"])
     presets = [[f"`{name}`", each.summary, f"`drq reproduce {each.experiment}`"] for name, each in PRESETS.items()]
     parts = [HEAD, text_table(("preset", "for", "rests on"), presets), "## Where they were not chosen"]
-    held_out = together((record, augment))
+    held_out = concatenated((record, augment))
     parts += [] if held_out is None else _report(held_out, _rows(front))
-    parts += [made(IMPROVE, record), made(AUGMENT, augment), made(FRONT, front)]
-    parts += ["## What was tried", *_tried(folder / TRIED), *_behind(shift), made(SHIFT, shift)]
-    parts += ["## Attacked themselves", *_attacked(attacked), made(ATTACKED, attacked)]
-    parts += ["## The same on digits, without a GPU", *_small(digits), made(DIGITS, digits)]
-    parts += ["## Settings that were attacked", SETTINGS, *verdicts(_rows(search)), made(SEARCH, search)]
+    parts += [provenance(IMPROVE, record), provenance(AUGMENT, augment), provenance(FRONT, front)]
+    parts += ["## What was tried", *_tried(folder / TRIED), *_behind(shift), provenance(SHIFT, shift)]
+    parts += ["## Attacked themselves", *_attacked(attacked), provenance(ATTACKED, attacked)]
+    parts += ["## The same on digits, without a GPU", *_small(digits), provenance(DIGITS, digits)]
+    parts += ["## Settings that were attacked", SETTINGS, *verdicts(_rows(search)), provenance(SEARCH, search)]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
 def _report(rows: polars.DataFrame, more: polars.DataFrame | None) -> Iterator[str]:
-    """A row for each model and defence where nothing was chosen, and what follows from them, and from more images."""
+    """Yield the table on data that nothing was chosen on, that on more images of one model, and what follows from both."""
     yield HELD_OUT.format(first=rows["index"].min())
     yield table(rows)
     if more is not None:
@@ -99,7 +99,7 @@ def _report(rows: polars.DataFrame, more: polars.DataFrame | None) -> Iterator[s
 
 
 def _behind(record: Record | None) -> Iterator[str]:
-    """What goes behind the front, where it is chosen."""
+    """Yield the table by which the DRQ behind the front was chosen."""
     if record is not None:
         rows = record.rows
         yield BEHIND.format(first=rows["index"].min(), last=rows["index"].max(), model=CHOSEN_ON)
@@ -107,7 +107,7 @@ def _behind(record: Record | None) -> Iterator[str]:
 
 
 def _attacked(record: Record | None) -> Iterator[str]:
-    """What survives where it was not chosen."""
+    """Yield the gains that survive attacks on data they were not chosen on."""
     if record is not None:
         yield from verdicts(record.rows)
         if not adaptive(record.rows)["survives"].any():
@@ -115,7 +115,7 @@ def _attacked(record: Record | None) -> Iterator[str]:
 
 
 def _small(record: Record | None) -> Iterator[str]:
-    """What survives on digits, and whether training does the same."""
+    """Yield the gains that survive attacks on digits, and what longer training achieves instead."""
     if record is None:
         return
     pl = require_polars()
@@ -141,15 +141,21 @@ def _tried(path: Path) -> Iterator[str]:
         yield f"Not run yet: `{command}`, see the text of that file."
         return
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        rules: list[dict[str, Any]] = told["rules"]
-        yield WIDELY.format(rules=len(rules), images=told["images"], first=told["first"], model=told["model"])
+        tried = json.loads(path.read_text(encoding="utf-8"))
+        rules: list[dict[str, Any]] = tried["rules"]
+        yield WIDELY.format(rules=len(rules), images=tried["images"], first=tried["first"], model=tried["model"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} must say what was tried, got '{error}': tools/benchmarks/variants.py makes it") from error
-    shown = [rule for idea in dict.fromkeys(each["idea"] for each in rules) for rule in _best(rules, idea)]
+    shown = [rule for idea in dict.fromkeys(each["idea"] for each in rules) for rule in _best_rules(rules, idea)]
     names = ("shifts", "clean", "corrupted", "turned", "moved", "PGD")
     lines = [
-        [each["idea"], each["rule"], *(number("accuracy", each[name]) for name in names), _gained(each), f"{each['passes']:,.0f}"]
+        [
+            each["idea"],
+            each["rule"],
+            *(number("accuracy", each[name]) for name in names),
+            _gain_of(each),
+            f"{each['passes']:,.0f}",
+        ]
         for each in shown
     ]
     yield text_table(("idea", "rule", "all shifts", *names[1:], "gain", "passes"), lines)
@@ -157,20 +163,20 @@ def _tried(path: Path) -> Iterator[str]:
         f"at {FEW} passes or less": [each for each in rules if each["passes"] <= FEW],
         "without a front": [each for each in rules if each["rule"].startswith("none")],
     }
-    yield "\n".join(f"- {_told(where, each)}" for where, each in choices.items() if each)
+    yield "\n".join(f"- {_best_in_words(where, each)}" for where, each in choices.items() if each)
 
 
-def _told(where: str, rules: list[dict[str, Any]]) -> str:
-    """The best of some rules in words."""
+def _best_in_words(where: str, rules: list[dict[str, Any]]) -> str:
+    """Return the best of some rules in words."""
     best = max(rules, key=lambda each: each["shifts"])
-    values = {"shifts": number("accuracy", best["shifts"]), "passes": f"{best['passes']:,.0f}", "gain": _gained(best)}
+    values = {"shifts": number("accuracy", best["shifts"]), "passes": f"{best['passes']:,.0f}", "gain": _gain_of(best)}
     return BEST.format(where=where, idea=best["idea"], rule=best["rule"], **values)
 
 
-def _best(rules: list[dict[str, Any]], idea: str) -> list[dict[str, Any]]:
-    """Rules of one idea, the best first."""
-    return sorted((each for each in rules if each["idea"] == idea), key=lambda each: -each["shifts"])[:IDEAS]
+def _best_rules(rules: list[dict[str, Any]], idea: str) -> list[dict[str, Any]]:
+    """Return the best rules of one idea, the best first."""
+    return sorted((each for each in rules if each["idea"] == idea), key=lambda each: -each["shifts"])[:SHOWN_RULES]
 
 
-def _gained(rule: dict[str, Any]) -> Gain:
+def _gain_of(rule: dict[str, Any]) -> Gain:
     return Gain(rule["gain"], rule["low"], rule["high"])

@@ -1,4 +1,4 @@
-"""Why something came out otherwise here than in the paper, as far as that is known: what reasons.toml says."""
+"""Read reasons.toml: why results differ from the paper's, as far as that is known."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def _reasons() -> dict[str, Any]:
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
-def of_claims() -> dict[str, str]:
-    """Why claims do not hold, or are undecided, by their names."""
+def for_claims() -> dict[str, str]:
+    """Return why claims do not hold, or are undecided, by name."""
     return dict(_reasons()["claims"])
 
 
-def of_sign(experiment: str, place: Mapping[str, Any]) -> str | None:
-    """Why a gain has another sign than in the paper; ``place`` has the names of the cell. The first reason that fits counts."""
+def for_sign(experiment: str, place: Mapping[str, Any]) -> str | None:
+    """Return why a gain has another sign than in the paper: the first reason that fits the names of the cell in ``place``."""
     for each in _reasons()["signs"]:
         names = each.keys() - {"experiment", "why"}
         if each["experiment"] == experiment and all(place[name] == each[name] for name in names):

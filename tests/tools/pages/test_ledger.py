@@ -14,7 +14,7 @@ def test_the_ledger_has_every_entry(tmp_path):
         assert f"`drq reproduce {entry.name}" in (beyond if entry.kind == "beyond" else empty), entry.name
     assert all(gap.ours in empty for gap in experiments.gaps())
     assert "| cells that were run; two models may stand in for one | 0 |" in empty
-    kept_records.keep(run(tmp_path / "run", table4(20, 100), "table4"), folder)
+    kept_records.write_record(run(tmp_path / "run", table4(20, 100), "table4"), folder)
     page = ledger.ledger(folder)
     assert page == ledger.ledger(folder)
     line = "| cifar10-linf | cifar10 | worst of ensemble | DRQ linf | 48.52 | 42.00 [38.98, 45.08] | +5.15 | -8.00 ["

@@ -14,7 +14,7 @@ from tools.pages import ledger, peers
 
 def page(folder, **frames):
     for name, frame in frames.items():
-        kept_records.keep(run(folder / f"run-{name}", frame, name.replace("_", "-")), folder)
+        kept_records.write_record(run(folder / f"run-{name}", frame, name.replace("_", "-")), folder)
     return peers.page(folder)
 
 

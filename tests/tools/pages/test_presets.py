@@ -22,7 +22,7 @@ def test_an_empty_page_says_what_to_run(tmp_path):
 
 def test_the_page_has_every_defence_and_a_verdict(tmp_path):
     rows = gaining().with_columns(pl.col("index") + 7)
-    kept_records.keep(run(tmp_path / "run", rows, "improve"), tmp_path)
+    kept_records.write_record(run(tmp_path / "run", rows, "improve"), tmp_path)
     text = presets.page(tmp_path)
     assert len(re.findall(r"^\| cifar10-(linf|l2) \| ", text, re.MULTILINE)) == len(MODELS) * len(NAMES)
     assert "On images from 7 on." in text
@@ -34,7 +34,7 @@ def test_the_page_has_every_defence_and_a_verdict(tmp_path):
             (pl.col("data") != "cifar10") | (pl.col("threat") != "clean"),
         )
         assert float(line[6]) == pytest.approx(100 * (part["prediction"] == part["label"]).mean(), abs=0.006)
-    gained = gains.gain(gains.shifted(rows).filter(model=MODELS[0]), "DRQ shift")
+    gained = gains.gain(gains.with_shift(rows).filter(model=MODELS[0]), "DRQ shift")
     assert shown[2][7] == str(gained)  # of this model alone
     assert "- `DRQ shift` counts as better: its interval on `cifar10-linf` lies above 0" in text
     assert "- `standard` does not count as better than the paper's: on `cifar10-linf` its interval lies below 0." in text
@@ -45,7 +45,7 @@ def test_models_of_two_experiments_stand_in_one_table(tmp_path):
     augment = rows.filter(pl.col("model") == MODELS[1]).with_columns(model=pl.lit("cifar10-augment"))
     worse = augment.with_columns(prediction=pl.when(pl.col("defence") == "DRQ shift").then(-1).otherwise("prediction"))
     for name, part in {"improve": rows, "improve-augment": worse.filter(pl.col("index") < 20)}.items():
-        kept_records.keep(run(tmp_path / name, part, name), tmp_path)
+        kept_records.write_record(run(tmp_path / name, part, name), tmp_path)
     text = presets.page(tmp_path)
     (line,) = [each for each in text.splitlines() if each.startswith("| cifar10-augment | DRQ shift | ")]
     assert line.endswith("| 20 |")
@@ -58,15 +58,15 @@ def test_the_best_of_few_passes_is_named(tmp_path):
     """By model; what costs more is not among them, nor what did not see every shift."""
     cost = {"standard": 1, "DRQ": 287, "DRQ shift": 41}
     rows = gaining().with_columns(passes=pl.col("defence").cast(pl.String).replace_strict(cost))
-    kept_records.keep(run(tmp_path / "run", rows, "improve"), tmp_path)
+    kept_records.write_record(run(tmp_path / "run", rows, "improve"), tmp_path)
     assert "most is right around `cifar10-l2` with `standard`: " in presets.page(tmp_path)
     cheaper = rows.with_columns(passes=pl.when(pl.col("passes") < 42).then(9).otherwise("passes"))
-    kept_records.keep(run(tmp_path / "again", cheaper, "improve"), tmp_path)
+    kept_records.write_record(run(tmp_path / "again", cheaper, "improve"), tmp_path)
     text = presets.page(tmp_path)
     (line,) = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-l2 | DRQ shift | ")]
     assert f"most is right around `cifar10-l2` with `DRQ shift`: {line[6]} %, {line[7]} over the paper's DRQ." in text
     part = cheaper.filter((pl.col("defence") != "DRQ shift") | (pl.col("threat") != "rotation"))
-    kept_records.keep(run(tmp_path / "part", part, "improve"), tmp_path)
+    kept_records.write_record(run(tmp_path / "part", part, "improve"), tmp_path)
     assert "most is right around `cifar10-l2` with `standard`: " in presets.page(tmp_path)
 
 
@@ -74,14 +74,14 @@ def test_on_more_images_the_model_alone_stands_for_the_paper(tmp_path):
     every = gaining()
     rows = every.filter(pl.col("defence") != "DRQ", pl.col("model") == MODELS[1])
     worse = rows.with_columns(prediction=pl.when(pl.col("defence") == "DRQ shift").then(-1).otherwise("prediction"))
-    kept_records.keep(run(tmp_path / "run", every, "improve"), tmp_path)
+    kept_records.write_record(run(tmp_path / "run", every, "improve"), tmp_path)
     assert "`DRQ shift` counts as better" in presets.page(tmp_path)
     for name, more in {"same": rows, "worse": worse}.items():
-        kept_records.keep(run(tmp_path / name, more, "improve-front"), tmp_path)
+        kept_records.write_record(run(tmp_path / name, more, "improve-front"), tmp_path)
         text = presets.page(tmp_path)
         assert "Around `cifar10-l2` the paper's DRQ changes hardly an answer" in text
         lines = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-l2 | DRQ shift | ")]
-        assert lines[1][7] == str(gains.gain(gains.shifted(more), "DRQ shift", "standard"))
+        assert lines[1][7] == str(gains.gain(gains.with_shift(more), "DRQ shift", "standard"))
         assert ("`DRQ shift` counts as better" in text) == (name == "same")
     assert "its interval on `cifar10-linf` lies above 0, but it gains nothing on `cifar10-l2`." in text
 
@@ -89,9 +89,9 @@ def test_on_more_images_the_model_alone_stands_for_the_paper(tmp_path):
 def test_settings_behind_the_front_are_compared_with_it(tmp_path):
     names = {"DRQ": "restored", "DRQ shift": "DRQ at 4/255"}
     rows = gaining().with_columns(pl.col("defence").cast(pl.String).replace(names))
-    kept_records.keep(run(tmp_path / "run", rows, "improve-shift"), tmp_path)
+    kept_records.write_record(run(tmp_path / "run", rows, "improve-shift"), tmp_path)
     text = presets.page(tmp_path)
-    gained = gains.gain(gains.shifted(rows).filter(model=MODELS[0]), "DRQ at 4/255", "restored")
+    gained = gains.gain(gains.with_shift(rows).filter(model=MODELS[0]), "DRQ at 4/255", "restored")
     (line,) = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-linf | DRQ at 4/255 | ")]
     assert line[7] == str(gained)
     assert gained.low > 0
@@ -108,7 +108,7 @@ def test_settings_behind_the_front_are_compared_with_it(tmp_path):
     ],
 )
 def test_part_of_the_shifts_allows_no_verdict(seen, tmp_path):
-    kept_records.keep(run(tmp_path / "run", gaining().filter(seen), "improve"), tmp_path)
+    kept_records.write_record(run(tmp_path / "run", gaining().filter(seen), "improve"), tmp_path)
     text = presets.page(tmp_path)
     assert "`DRQ shift` counts as better" not in text
     (line,) = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-l2 | DRQ shift | ")]
@@ -119,7 +119,7 @@ def test_the_page_says_whether_anything_adds_to_the_front(tmp_path):
     rows = gaining()
     front = rows.filter(pl.col("defence") == "DRQ shift").with_columns(defence=pl.lit("restored"))
     for changed, words in ((front, True), (front.with_columns(prediction=pl.col("label") - 1), False)):
-        kept_records.keep(run(tmp_path / str(words), pl.concat([rows, changed]), "improve"), tmp_path)
+        kept_records.write_record(run(tmp_path / str(words), pl.concat([rows, changed]), "improve"), tmp_path)
         text = presets.page(tmp_path)
         assert "Over its front alone `DRQ shift` gains " in text
         assert ("nowhere beyond chance" in text) == words
@@ -154,7 +154,7 @@ def test_what_was_tried_is_told_by_ideas(tmp_path):
 
 @pytest.mark.parametrize(("defended", "gone"), [(100, False), (60, True)])
 def test_what_does_not_survive_is_said_in_words(defended, gone, tmp_path):
-    kept_records.keep(run(tmp_path / "run", attacked(defended, 60), "improve-attacked"), tmp_path)
+    kept_records.write_record(run(tmp_path / "run", attacked(defended, 60), "improve-attacked"), tmp_path)
     assert ("No gain survives here" in presets.page(tmp_path)) == gone
 
 
@@ -162,7 +162,7 @@ def test_what_does_not_survive_is_said_in_words(defended, gone, tmp_path):
 def test_attacks_on_presets_themselves_have_verdicts(name, tmp_path):
     rows = attacked(100, 60)
     alone = rows.filter(pl.col("threat") == "red team").with_columns(defence=pl.lit("standard"))  # the model is attacked, too
-    kept_records.keep(run(tmp_path / "run", pl.concat([rows, alone]), name), tmp_path)
+    kept_records.write_record(run(tmp_path / "run", pl.concat([rows, alone]), name), tmp_path)
     text = presets.page(tmp_path)
     assert "| cifar10-linf | DRQ linf | " in text
     assert " | survives | 200 | " in text
@@ -177,11 +177,11 @@ def test_longer_training_stands_beside_what_it_would_replace(tmp_path):
         )
         for model, defended, static in (("digits", 120, 80), ("digits?epochs=60", 130, 116))
     ]
-    kept_records.keep(run(tmp_path / "run", pl.concat(parts), "improve-digits"), tmp_path)
+    kept_records.write_record(run(tmp_path / "run", pl.concat(parts), "improve-digits"), tmp_path)
     text = " ".join(presets.page(tmp_path).split())
     assert "`digits?epochs=60` alone withstands 58.00 %, where `digits` alone withstands 40.00 %" in text
     assert "and with `DRQ guarded` 60.00 %" in text
     assert "at 280 passes an answer" in text
     assert "no contradiction" in text
-    kept_records.keep(run(tmp_path / "none", parts[0].filter(pl.col("threat") != "red team"), "improve-digits"), tmp_path)
+    kept_records.write_record(run(tmp_path / "none", parts[0].filter(pl.col("threat") != "red team"), "improve-digits"), tmp_path)
     assert "no contradiction" not in presets.page(tmp_path)
