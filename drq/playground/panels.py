@@ -1,6 +1,6 @@
 """Draw the four panels of the plane tab as SVG, from results that are already computed.
 
-As in :mod:`drq.report.planes`, classes differ in lightness and hatching, and kinds of points in the shape of their markers.
+As in :mod:`drq.report.plane_plots`, classes differ in lightness and hatching, and kinds of points in the shape of their markers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from drq.errors import imported
 from drq.norms import as_norm
 from drq.playground.points import REMEDY
 from drq.playground.scene import STAGES, LabelGrid, Scene
-from drq.report.drawing import INK
-from drq.report.planes import COLOURS, TINTS, TITLES
+from drq.report.plane_plots import COLOURS, TINTS, TITLES
+from drq.report.plot_style import INK
 
 SIDE = 400  # side of a panel in SVG units
 HATCHING = ("", "M0 8 8 0", "M3.4 4h1.2", "M0 0 8 8")  # lines of each class in a tile of 8 x 8 units

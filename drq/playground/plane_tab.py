@@ -10,7 +10,7 @@ from drq.playground.panels import MARKERS, panels
 from drq.playground.points import DATA, MODELS
 from drq.playground.scene import MOST_RADIUS, MOST_STEPS, PlaneSettings, Scene, scene
 from drq.registry import NORMS
-from drq.report.planes import COLOURS
+from drq.report.plane_plots import COLOURS
 
 CALIBRATED, OWN, SET = "calibrated, for a confidence", "calibrated, for the point's own confidence", "set by hand"
 START = (0.3, 0.7)  # a pocket of one class inside the other, where DRQ corrects the classifier

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from drq.errors import imported, require
-from drq.report import drawing, found_points, planes
-from drq.report.telling import PLACES, Told
+from drq.report import found_points, plane_plots, plot_style
+from drq.report.card_content import PLACES, Told
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def card(
         require(same, "plane", "go through the sample of the decision", "one through another", "robust.slice(decision) makes it")
     points = found_points.of(told.x, features)
     heights = [WORDS, points.height, BELOW]
-    figure: Figure = imported("matplotlib.figure", "plots", planes.REMEDY).Figure(
+    figure: Figure = imported("matplotlib.figure", "plots", plane_plots.REMEDY).Figure(
         figsize=(WIDTH, sum(heights)), layout="constrained"
     )
     parts: Any = figure.subfigures(3, 1, height_ratios=heights)
@@ -78,8 +78,8 @@ def _confidences(figure: Any, told: Told) -> None:
     ax = figure.subplots()
     classes, values, width = told.shown(), told.confidences(), 0.84 / len(PLACES)
     for number, (place, look) in enumerate(zip(PLACES, LOOKS, strict=True)):
-        at, here = np.arange(len(classes)) + drawing.beside(number, len(PLACES), 0.84), values[place][classes]
-        drawn = ax.barh(at, here, width, edgecolor=drawing.INK, linewidth=0.6, label=place, **look)
+        at, here = np.arange(len(classes)) + plot_style.beside(number, len(PLACES), 0.84), values[place][classes]
+        drawn = ax.barh(at, here, width, edgecolor=plot_style.INK, linewidth=0.6, label=place, **look)
         for bar, line, value, label in zip(drawn, at, here, classes, strict=True):
             missing = told.missing(label) if place == PLACES[-1] else ""
             if missing == "pruned":
@@ -109,9 +109,9 @@ def _slices(figure: Any, plane: Plane, told: Told) -> None:
     inside = plane.inside
     seen = np.unique(torch.cat([plane.base_label[inside], plane.label[inside]]).numpy()).tolist()
     order = [each for each in dict.fromkeys([told.winner, told.runner_up, *seen]) if each >= 0]
-    turned = planes.renumbered(plane, order)
+    turned = plane_plots.renumbered(plane, order)
     for ax, (title, show) in zip(figure.subplots(1, 2, sharey=True), VIEWS.items(), strict=True):
-        planes.plane(turned, ax, show=show)
+        plane_plots.plane(turned, ax, show=show)
         ax.set_title(title, fontsize=8, pad=3)
         ax.tick_params(labelsize=SMALL - 1)
         ax.set_xlabel("Euclidean distance", fontsize=SMALL)
@@ -119,9 +119,9 @@ def _slices(figure: Any, plane: Plane, told: Told) -> None:
         for (part, label), form in zip(told.best, MARKS, strict=True):
             at = plane.axes.coordinates(torch.from_numpy(told.points(label)[0])[None])[0]
             if bool(at.isfinite().all()):
-                planes.marker(ax, at, form, order.index(label), 8, f"explored, {part}")
-        planes.marker(ax, plane.point, "^", -1, 8, "input")
+                plane_plots.marker(ax, at, form, order.index(label), 8, f"explored, {part}")
+        plane_plots.marker(ax, plane.point, "^", -1, 8, "input")
     named = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-    named |= {told.brief(label): planes.patch(number) for number, label in enumerate(order) if label in seen}
+    named |= {told.brief(label): plane_plots.patch(number) for number, label in enumerate(order) if label in seen}
     look: dict[str, Any] = {"frameon": False, "fontsize": SMALL, "ncols": 3, "handlelength": 1.6, "columnspacing": 1.1}
     figure.legend(named.values(), named.keys(), loc="outside lower center", **look)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drq.errors import require
-from drq.report import drawing
-from drq.report.telling import Told, short
+from drq.report import plot_style
+from drq.report.card_content import Told, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,12 +79,14 @@ class Features:
         changes = [np.stack([each.reshape(-1) for each in told.changes(label)]) for _, label in told.best]
         largest = np.nan_to_num(np.abs(np.stack(changes))).max((0, 1))
         chosen = np.sort(np.argsort(-largest, kind="stable")[: self.shown])
-        lines = [f"{drawing.text(self.names[each])} = {told.x.reshape(-1)[each]:.4g}" for each in chosen]
+        lines = [f"{plot_style.text(self.names[each])} = {told.x.reshape(-1)[each]:.4g}" for each in chosen]
         for ax, (role, label), values in zip(part.subplots(1, 2, sharey=True), told.best, changes, strict=True):
             for number, (name, look) in enumerate(zip(CHANGES, LOOKS, strict=True)):
-                at = np.arange(len(chosen)) + drawing.beside(number, len(CHANGES), 0.76)
-                ax.barh(at, np.nan_to_num(values[number][chosen]), 0.38, edgecolor=drawing.INK, linewidth=0.6, label=name, **look)
-            ax.axvline(0, color=drawing.INK, linewidth=0.8)
+                at = np.arange(len(chosen)) + plot_style.beside(number, len(CHANGES), 0.76)
+                ax.barh(
+                    at, np.nan_to_num(values[number][chosen]), 0.38, edgecolor=plot_style.INK, linewidth=0.6, label=name, **look
+                )
+            ax.axvline(0, color=plot_style.INK, linewidth=0.8)
             ax.set_xlim(-1.04 * told.radius, 1.04 * told.radius)
             ax.set_title(f"{role}: {told.brief(label)}", fontsize=8, pad=4)
             ax.set_xlabel(f"change, from -{short(told.radius)} to {short(told.radius)}, the radius", fontsize=SMALL)
@@ -96,7 +98,7 @@ class Features:
 
 def named_lines(ax: Axes, names: Sequence[str]) -> None:
     """As those of other figures; the names of the series stand elsewhere."""
-    drawing.named_lines(ax, names)
+    plot_style.named_lines(ax, names)
     if (legend := ax.get_legend()) is not None:
         legend.remove()
 

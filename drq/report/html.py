@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drq.evaluation.records import require_polars
-from drq.report import drawing, figures, sections, tables
-from drq.report.page import Accuracies, Markup, document, element, first, image, joined, section, table
+from drq.report import plot_style, report_figures, sections, tables
+from drq.report.html_elements import Accuracies, Markup, document, element, first, image, joined, section, table
 from drq.report.verdict import CHANCE, UNTESTED, Finding, Share, Verdict, from_tables, rounded
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ def report(
         compare: the records of another run, to put beside these.
         reference: the defence that all others are compared with.
     """
-    drawing.require_rows(records, whole=True)
+    plot_style.require_rows(records, whole=True)
     records, told, accuracies = _quick(records), dict(about or {}), Accuracies()
     found, worst, means = (
         each(records, reference=reference) for each in (tables.cells, tables.worst_case, tables.mean_over_data)
     )
     judged = from_tables(records, found, worst, means, reference=reference)
-    counted = figures.Tables(found, worst, means)
+    counted = report_figures.Tables(found, worst, means)
     parts = {
         "verdict": ("Verdict", _verdict(judged, told, accuracies)),
         "accuracy": ("Accuracy", _accuracy(found, accuracies, reference)),
@@ -58,7 +58,7 @@ def report(
             "Beside another run",
             None if compare is None else sections.comparison(records, _quick(compare), accuracies),
         ),
-        "figures": ("Figures", figures.overview(records, counted, reference)),
+        "figures": ("Figures", report_figures.overview(records, counted, reference)),
         "examples": ("Examples", _examples(examples or ())),
         "abstention": ("Knowing when not to answer", _abstention(records)),
         "repeat": ("How to repeat it", _repeat(records, told)),
@@ -220,7 +220,9 @@ def _means(means: DataFrame, accuracies: Accuracies, reference: str) -> Markup |
     return joined([element("p", told), sections.accuracy(named, accuracies, reference)])
 
 
-def _paper(counted: figures.Tables, published: DataFrame | None, records: DataFrame, accuracies: Accuracies) -> Markup | None:
+def _paper(
+    counted: report_figures.Tables, published: DataFrame | None, records: DataFrame, accuracies: Accuracies
+) -> Markup | None:
     pl = require_polars()
     if published is None:
         return None
@@ -252,7 +254,7 @@ def _abstention(records: DataFrame) -> Markup | None:
         "of the defence are ranked by its margin and by the confidence of the undefended model, that model's own answers by its "
         "confidence and by its logit margin. The difference is the first area minus the third."
     )
-    return joined([element("p", told), areas, figures.abstention(records)])
+    return joined([element("p", told), areas, report_figures.abstention(records)])
 
 
 def _repeat(records: DataFrame, told: Mapping[str, Any]) -> Markup:

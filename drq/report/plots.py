@@ -12,10 +12,10 @@ import numpy as np
 
 from drq.errors import require
 from drq.evaluation.records import require_polars
-from drq.report import drawing, selective
+from drq.report import plot_style, selective
 from drq.report.card import card as card
-from drq.report.planes import figure1 as figure1
-from drq.report.planes import plane as plane
+from drq.report.plane_plots import figure1 as figure1
+from drq.report.plane_plots import plane as plane
 from drq.report.tables import cells, worst_case
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def accuracy_by_threat(records: DataFrame, ax: Axes | None = None, *, reference:
 
     Where a suite has several threats, its worst case follows them.
     """
-    drawing.require_rows(records)
+    plot_style.require_rows(records)
     return accuracies(cells(records, reference=reference), worst_case(records, reference=reference), ax, reference=reference)
 
 
@@ -44,14 +44,14 @@ def accuracies(found: DataFrame, worst: DataFrame, ax: Axes | None = None, *, re
     )
     lines = found.select(LINE).unique(maintain_order=True).with_row_index("row")
     lines = lines.sort(pl.col("row").min().over("model", "data", "suite", "victim"), "row").drop("row").with_row_index("line")
-    defences = drawing.in_order(found, reference)
-    ax = drawing.axes(ax, 1.1 + len(lines) * max(0.3, 0.14 * len(defences)))
+    defences = plot_style.in_order(found, reference)
+    ax = plot_style.axes(ax, 1.1 + len(lines) * max(0.3, 0.14 * len(defences)))
     for number, defence in enumerate(defences):
         rows = found.filter(pl.col("defence") == defence).join(lines, on=LINE)
-        at = rows["line"].to_numpy() + drawing.beside(number, len(defences))
-        drawing.dots(ax, rows, at, number, defence)
+        at = rows["line"].to_numpy() + plot_style.beside(number, len(defences))
+        plot_style.dots(ax, rows, at, number, defence)
     ax.set_xlabel("accuracy in %")
-    return drawing.named_lines(ax, drawing.line_names(lines))
+    return plot_style.named_lines(ax, plot_style.line_names(lines))
 
 
 def accuracy_by_radius(records: DataFrame, ax: Axes | None = None, *, reference: str = "standard") -> Axes:
@@ -62,18 +62,18 @@ def accuracy_by_radius(records: DataFrame, ax: Axes | None = None, *, reference:
     has no radius and changes nothing, as ``clean``, is one of radius 0.
     """
     pl = require_polars()
-    drawing.require_one(records, "model", "data", "victim")
+    plot_style.require_one(records, "model", "data", "victim")
     rows = records.drop("threat_radius").join(radii(records), on=["suite", "threat"]).drop_nulls("threat_radius")
-    drawing.require_several(rows, "threat_radius", "evaluate under threats of several radii")
+    plot_style.require_several(rows, "threat_radius", "evaluate under threats of several radii")
     found = worst_case(rows, by=("victim", "threat_radius"), reference=reference).sort("threat_radius")
-    ax = drawing.axes(ax)
-    for number, defence in enumerate(drawing.in_order(records, reference)):
-        drawing.band(ax, found.filter(pl.col("defence") == defence), "threat_radius", number, defence)
+    ax = plot_style.axes(ax)
+    for number, defence in enumerate(plot_style.in_order(records, reference)):
+        plot_style.band(ax, found.filter(pl.col("defence") == defence), "threat_radius", number, defence)
     ticks = found["threat_radius"].unique().sort().to_list()
-    ax.set_xticks(ticks, labels=[drawing.fraction(each) for each in ticks])
+    ax.set_xticks(ticks, labels=[plot_style.fraction(each) for each in ticks])
     ax.set_xlabel("radius of the threat")
     ax.set_ylim(0, 100)
-    return drawing.accuracy_axis(ax)
+    return plot_style.accuracy_axis(ax)
 
 
 def radii(records: DataFrame) -> DataFrame:
@@ -97,22 +97,22 @@ def accuracy_by_steps(records: DataFrame, ax: Axes | None = None, *, of: Literal
     pl = require_polars()
     require(of in ("explore", "quantify"), "of", "be 'explore' or 'quantify'", repr(of), "choose one")
     steps, other = ("explore_steps", "quantify_steps") if of == "explore" else ("quantify_steps", "explore_steps")
-    drawing.require_one(records, "model", "data", "victim")
+    plot_style.require_one(records, "model", "data", "victim")
     rows = records.drop_nulls([steps, other])
     remedy = f"evaluate defences with several {steps} and the same {other}"
-    drawing.require_several(rows, steps, remedy)
+    plot_style.require_several(rows, steps, remedy)
     fixed = rows.group_by(other).agg(pl.col(steps).n_unique()).sort(steps, other)[other][-1]
     rows = rows.filter(pl.col(other) == fixed)
-    drawing.require_several(rows, steps, remedy)
-    drawing.require_one_defence(rows, steps)
+    plot_style.require_several(rows, steps, remedy)
+    plot_style.require_one_defence(rows, steps)
     found = cells(rows, by=("threat", "victim", steps)).sort(steps)
-    ax = drawing.axes(ax)
+    ax = plot_style.axes(ax)
     for number, threat in enumerate(rows["threat"].unique(maintain_order=True)):
-        drawing.band(ax, found.filter(pl.col("threat") == threat), steps, number, threat)
+        plot_style.band(ax, found.filter(pl.col("threat") == threat), steps, number, threat)
     ax.set_xticks(found[steps].unique().sort().to_list())
     names = {"explore_steps": "exploration", "quantify_steps": "quantification"}
     ax.set_xlabel(f"steps of {names[steps]} ({names[other]}: {fixed})")
-    return drawing.accuracy_axis(ax)
+    return plot_style.accuracy_axis(ax)
 
 
 def radius_by_threshold(records: DataFrame, ax: Axes | None = None) -> Axes:
@@ -122,22 +122,22 @@ def radius_by_threshold(records: DataFrame, ax: Axes | None = None) -> Axes:
     radius has a logarithmic axis where it spans more than a factor of ten.
     """
     pl = require_polars()
-    drawing.require_one(records, "model", "data", "victim")
+    plot_style.require_one(records, "model", "data", "victim")
     rows = records.drop_nulls("threshold")
-    drawing.require_several(rows, "threshold", "evaluate defences that calibrate with several confidences")
-    drawing.require_one_defence(rows, "threshold")
+    plot_style.require_several(rows, "threshold", "evaluate defences that calibrate with several confidences")
+    plot_style.require_one_defence(rows, "threshold")
     radius = pl.col("radius").fill_null(float("inf"))
     shares = {"low": 0.25, "median": 0.5, "high": 0.75}
     found = rows.group_by("threat", "threshold").agg(**{name: radius.quantile(share, "lower") for name, share in shares.items()})
     found = found.sort("threshold").with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in shares)
     require(found["median"].count() > 0, "records", "have a radius for half of the samples", "none", "try lower confidences")
-    ax = drawing.axes(ax)
+    ax = plot_style.axes(ax)
     for number, threat in enumerate(rows["threat"].unique(maintain_order=True)):
-        drawing.band(ax, found.filter(pl.col("threat") == threat), "threshold", number, threat, "median")
-    drawing.spread(ax, found)
+        plot_style.band(ax, found.filter(pl.col("threat") == threat), "threshold", number, threat, "median")
+    plot_style.spread(ax, found)
     ax.set_xlabel("confidence asked for in calibration")
     ax.set_ylabel("radius: median and quartiles")
-    return drawing.legend(ax)
+    return plot_style.legend(ax)
 
 
 def cosine(records: DataFrame, ax: Axes | None = None) -> Axes:
@@ -147,7 +147,7 @@ def cosine(records: DataFrame, ax: Axes | None = None) -> Axes:
     the quartiles around the median; whiskers reach the last sample within one and a half times its length.
     """
     pl = require_polars()
-    drawing.require_rows(records)
+    plot_style.require_rows(records)
     put_right = (pl.col("prediction") == pl.col("label")) & (pl.col("base_prediction") != pl.col("label"))
     rows = records.filter(put_right).drop_nulls("cosine")
     remedy = "evaluate a defence of kind drq under a threat that changes inputs"
@@ -159,19 +159,19 @@ def cosine(records: DataFrame, ax: Axes | None = None) -> Axes:
     ends |= {"whislo": value.filter(value >= ends["q1"] - 1.5 * length).min()}
     ends |= {"whishi": value.filter(value <= ends["q3"] + 1.5 * length).max()}
     found = rows.group_by(keys, maintain_order=True).agg(med=value.median(), **ends, count=pl.len())
-    names = [f"{name} ({count})" for name, count in zip(drawing.line_names(found), found["count"], strict=True)]
-    ax = drawing.axes(ax, 1.1 + 0.35 * len(names))
-    ax.axvline(0, color=drawing.GREY, linewidth=0.8)
-    median = {"color": drawing.COLOURS[1], "linewidth": 2.5}
+    names = [f"{name} ({count})" for name, count in zip(plot_style.line_names(found), found["count"], strict=True)]
+    ax = plot_style.axes(ax, 1.1 + 0.35 * len(names))
+    ax.axvline(0, color=plot_style.GREY, linewidth=0.8)
+    median = {"color": plot_style.COLOURS[1], "linewidth": 2.5}
     boxes = found.drop(keys, "count").to_dicts()
     ax.bxp(boxes, range(len(names)), widths=0.55, orientation="horizontal", showfliers=False, medianprops=median)
     ax.set_xlabel("cosine")
-    return drawing.named_lines(ax, names)
+    return plot_style.named_lines(ax, names)
 
 
 def ablation(records: DataFrame, ax: Axes | None = None, *, reference: str = "standard") -> Axes:
     """Difference of each defence to the ``reference`` in points, with its 95 % interval: a bar for each defence and threat."""
-    drawing.require_rows(records)
+    plot_style.require_rows(records)
     return differences(cells(records, reference=reference), ax, reference=reference)
 
 
@@ -180,18 +180,18 @@ def differences(found: DataFrame, ax: Axes | None = None, *, reference: str = "s
     pl = require_polars()
     known = found.filter(pl.col("defence") != reference).drop_nulls("difference")
     remedy = "evaluate both on the same samples"
-    require(len(known) > 0, "records", f"hold a defence beside {reference!r}", drawing.listed(found, "defence"), remedy)
+    require(len(known) > 0, "records", f"hold a defence beside {reference!r}", plot_style.listed(found, "defence"), remedy)
     lines = known.select(LINE).unique(maintain_order=True).with_row_index("line")
-    names, known = drawing.line_names(lines), known.join(lines, on=LINE)
-    defences = [each for each in drawing.in_order(found, reference) if each in set(known["defence"])]
-    ax = drawing.axes(ax, 1.1 + len(defences) * max(0.35, 0.16 * len(names)))
+    names, known = plot_style.line_names(lines), known.join(lines, on=LINE)
+    defences = [each for each in plot_style.in_order(found, reference) if each in set(known["defence"])]
+    ax = plot_style.axes(ax, 1.1 + len(defences) * max(0.35, 0.16 * len(names)))
     for number, name in enumerate(names):
         rows = known.filter(pl.col("line") == number)
-        at = np.array([defences.index(each) for each in rows["defence"]]) + drawing.beside(number, len(names), 0.8)
-        drawing.bars(ax, rows, at, number, name, 0.8 / len(names))
-    ax.axvline(0, color=drawing.INK, linewidth=0.8)
-    ax.set_xlabel(f"difference to {drawing.text(reference)} in points")
-    return drawing.named_lines(ax, [drawing.text(each) for each in defences])
+        at = np.array([defences.index(each) for each in rows["defence"]]) + plot_style.beside(number, len(names), 0.8)
+        plot_style.bars(ax, rows, at, number, name, 0.8 / len(names))
+    ax.axvline(0, color=plot_style.INK, linewidth=0.8)
+    ax.set_xlabel(f"difference to {plot_style.text(reference)} in points")
+    return plot_style.named_lines(ax, [plot_style.text(each) for each in defences])
 
 
 def risk_coverage(records: DataFrame, ax: Axes | None = None) -> Axes:
@@ -200,7 +200,7 @@ def risk_coverage(records: DataFrame, ax: Axes | None = None) -> Axes:
     Answers of DRQ are ranked by their margin; beside them those of the undefended model by its confidence and its logit margin.
     """
     pl = require_polars()
-    drawing.require_one(records, "model", "data", "suite", "threat", "victim")
+    plot_style.require_one(records, "model", "data", "suite", "threat", "victim")
     rows = records.drop_nulls("margin")
     require(len(rows) > 0, "records", "hold margins", "none", "evaluate a defence of kind drq")
     defences = rows["defence"].unique(maintain_order=True).to_list()
@@ -208,14 +208,14 @@ def risk_coverage(records: DataFrame, ax: Axes | None = None) -> Axes:
     curves = [("undefended, by confidence", parts[defences[0]], "base_prediction", "confidence")]
     curves += [("undefended, by logit margin", parts[defences[0]], "base_prediction", "logit_margin")]
     curves += [(f"{each}, by margin", part, "prediction", "margin") for each, part in parts.items()]
-    ax = drawing.axes(ax)
+    ax = plot_style.axes(ax)
     for number, (name, part, answer, score) in enumerate(curves):
         curve = selective.risk_coverage(part[answer].to_numpy() == part["label"].to_numpy(), part[score].to_numpy())
         some = np.unique(np.searchsorted(curve.coverage, np.linspace(0, curve.coverage[-1], POINTS)))
-        look = drawing.line(number) | {"markevery": max(1, len(some) // 8), "markersize": 4, "linewidth": 1.3}
-        ax.plot(100 * curve.coverage[some], 100 * curve.risk[some], label=drawing.text(name), **look)
+        look = plot_style.line(number) | {"markevery": max(1, len(some) // 8), "markersize": 4, "linewidth": 1.3}
+        ax.plot(100 * curve.coverage[some], 100 * curve.risk[some], label=plot_style.text(name), **look)
     ax.set_xlabel("samples answered, in %")
     ax.set_ylabel("errors among answers, in %")
     ax.set_ylim(bottom=0)
-    ax.grid(color=drawing.GREY, alpha=0.4, linewidth=0.5)
-    return drawing.legend(ax)
+    ax.grid(color=plot_style.GREY, alpha=0.4, linewidth=0.5)
+    return plot_style.legend(ax)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from drq.evaluation.paper import stand_ins
 from drq.evaluation.records import require_polars
-from drq.report import drawing, selective, tables
-from drq.report.page import Accuracies, Markup, element, first, joined, number, table
+from drq.report import plot_style, selective, tables
+from drq.report.html_elements import Accuracies, Markup, element, first, joined, number, table
 from drq.report.statistics import paired
 from drq.report.verdict import CHANCE, Cost, rounded
 
@@ -27,7 +27,7 @@ FEW, RESAMPLED = 100_000, 200  # rows up to which differences of areas get inter
 
 def accuracy(found: DataFrame, accuracies: Accuracies, reference: str) -> Markup:
     """A table for each model: a line for each data set and threat, a column for each defence."""
-    defences = drawing.in_order(found, reference)
+    defences = plot_style.in_order(found, reference)
     return joined(_of_model(rows, defences, accuracies) for rows in found.partition_by("model", maintain_order=True))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from drq.evaluation.records import require_polars
-from drq.report.drawing import in_order, require_rows
+from drq.report.plot_style import in_order, require_rows
 from drq.report.tables import cells, mean_over_data, worst_case
 
 if TYPE_CHECKING:

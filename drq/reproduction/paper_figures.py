@@ -18,7 +18,7 @@ from drq.evaluation.paper import published, stand_ins
 from drq.evaluation.records import require_polars
 from drq.method.calibration import Calibrated
 from drq.models.plane import NAME
-from drq.report import drawing, plots
+from drq.report import plot_style, plots
 from drq.system.files import atomic_write
 
 if TYPE_CHECKING:
@@ -80,18 +80,18 @@ def figure2(records: DataFrame) -> Figure:
     ax = plots.accuracy_by_radius(records)
     radius = plots.radii(records).group_by("suite").agg(pl.col("threat_radius").max())
     paper = published("figure2").filter(model=records["model"][0]).join(radius, on="suite").sort("threat_radius")
-    for number, defence in enumerate(drawing.in_order(records, "standard")):
+    for number, defence in enumerate(plot_style.in_order(records, "standard")):
         rows = paper.filter(defence=defence)
         if len(rows):
-            style = drawing.line(number) | {"linestyle": ":", "markerfacecolor": "white"}
-            ax.plot(rows["threat_radius"], rows["value"], label=drawing.text(f"{defence}, paper"), **style)
-    drawing.legend(ax)
+            style = plot_style.line(number) | {"linestyle": ":", "markerfacecolor": "white"}
+            ax.plot(rows["threat_radius"], rows["value"], label=plot_style.text(f"{defence}, paper"), **style)
+    plot_style.legend(ax)
     return _figure_of(ax)
 
 
 def figure3(records: DataFrame) -> Figure:
     """Draw the accuracy by the steps of exploration, and of quantification."""
-    size = (2 * drawing.WIDTH, 3.3)
+    size = (2 * plot_style.WIDTH, 3.3)
     figure: Figure = imported("matplotlib.figure", "figures", REMEDY).Figure(figsize=size, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     plots.accuracy_by_steps(records, left, of="explore")

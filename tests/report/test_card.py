@@ -15,7 +15,7 @@ from torch import nn
 
 import drq
 from drq.report import card as cards
-from drq.report import found_points, planes, plots, telling
+from drq.report import card_content, found_points, plane_plots, plots
 
 
 def rows(features=4, norm="l2", radius=0.5, **settings):
@@ -77,7 +77,7 @@ def test_all_changes_have_one_symmetric_scale(norm):
         assert len(changes) == 4
         for each in changes:
             assert each.get_clim() == pytest.approx((-expected, expected), rel=1e-5)
-        assert any(telling.short(expected) in each and "one scale" in each for each in texts(figure))
+        assert any(card_content.short(expected) in each and "one scale" in each for each in texts(figure))
 
 
 def confidence_bars(figure):
@@ -94,7 +94,7 @@ def test_bars_are_the_confidences():
     found = (decision.base_confidence, decision.explored_confidence, decision.robustness)
     for container, values in zip(ax.containers, found, strict=True):
         np.testing.assert_allclose([bar.get_width() for bar in container], values[0, order], atol=1e-6)
-    assert [each.get_label() for each in ax.containers] == [*telling.PLACES]
+    assert [each.get_label() for each in ax.containers] == [*card_content.PLACES]
     logits = Quarters()(decision.x)
     torch.testing.assert_close(decision.base_confidence, logits.softmax(1))
 
@@ -103,7 +103,7 @@ def test_many_classes_are_cut_and_said_to_be():
     model = nn.Sequential(nn.Flatten(), nn.Linear(36, 9)).eval()
     decision = drq.DRQ(model, "linf", 0.1, keep_points=True, classes=4).decide(images(1)[:1])
     ax = confidence_bars(plots.card(decision))
-    assert len(ax.get_yticklabels()) == telling.CLASSES == 6
+    assert len(ax.get_yticklabels()) == card_content.CLASSES == 6
     assert "6 most confident of 9 classes" in ax.get_xlabel()
     notes = [each.get_text() for each in ax.texts]
     assert notes.count("not searched") == 2
@@ -133,7 +133,9 @@ def test_words_say_the_answer_the_region_and_the_cost():
     assert "linf, radius 8/255" in said
     assert f"{int(decision.passes)} passes" in said
     other = replace(decision, base_label=decision.runner_up)
-    assert f"where the model alone answers {names[int(decision.runner_up)]}" in " ".join(telling.Told.of(other, names).words())
+    assert f"where the model alone answers {names[int(decision.runner_up)]}" in " ".join(
+        card_content.Told.of(other, names).words()
+    )
     if int(decision.label) == int(decision.base_label):
         assert "as the model alone does" in said
 
@@ -247,7 +249,7 @@ def test_colours_can_be_told_apart_in_grey():
     levels = sorted(luminance(each.get_facecolor()) for each in bars)
     assert min(np.diff(levels)) > 0.2
     assert len({each.get_hatch() or "" for each in bars}) == 2
-    looks = [(luminance(tint), hatch) for tint, hatch in zip(planes.TINTS, planes.HATCHES, strict=True)]
+    looks = [(luminance(tint), hatch) for tint, hatch in zip(plane_plots.TINTS, plane_plots.HATCHES, strict=True)]
     assert len({hatch for _, hatch in looks}) == len(looks)
     assert abs(looks[0][0] - looks[1][0]) > 0.2  # of the winner and of the runner-up
     assert len({*cards.MARKS, "^"}) == 3

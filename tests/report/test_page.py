@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 from testbed.refusals import refused
 
-from drq.report.page import Markup, element, image, png
+from drq.report.html_elements import Markup, element, image, png
 
 
 def test_png_of_any_size():

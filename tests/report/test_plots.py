@@ -16,7 +16,7 @@ from testbed.refusals import refused
 from testbed.repository import ROOT, reaching
 from testbed.synthetic import records
 
-from drq.report import drawing, plots
+from drq.report import plot_style, plots
 
 ONE = records(models=("a",))
 RADII = {"FAB": 4 / 255, "Square": 4 / 255, "APGD-L2": 0.25, "FAB wide": 8 / 255, "Square wide": 8 / 255, "PGD": 8 / 255}
@@ -202,7 +202,7 @@ def test_no_figure_needs_a_display_or_pyplot():
 
 
 def test_series_differ_without_colour():
-    looks = [drawing.line(number) for number in range(14)]
+    looks = [plot_style.line(number) for number in range(14)]
     for first, second in combinations(looks, 2):
         assert first != second
     for first, second in combinations(looks[:4], 2):  # in grey, too
@@ -220,7 +220,7 @@ def test_names_from_anywhere():
     assert len(shown) == len(names)
     assert shown[2] == " _hidden"
     assert shown[4] == "line?break?"
-    assert len(shown[-1]) == drawing.LONGEST
+    assert len(shown[-1]) == plot_style.LONGEST
 
 
 ALL = {

@@ -12,7 +12,7 @@ from torch import nn
 
 import drq
 from drq.planes import slices
-from drq.report import planes, plots
+from drq.report import plane_plots, plots
 
 
 def test_a_slice_goes_through_the_input_and_both_explored_points():
@@ -47,7 +47,7 @@ def test_regions_of_a_slice_are_those_of_the_plane(monkeypatch):
     robust, decision = about()
     plane, drawn = robust.plane(decision.x, *slices.directions(decision), (-1, 4, -1, 4), 8), {}
     assert 0 < plane.inside.sum() < 64
-    monkeypatch.setattr(planes, "plane", lambda plane, _, show: drawn.update({show: plane}))
+    monkeypatch.setattr(plane_plots, "plane", lambda plane, _, show: drawn.update({show: plane}))
     plots.card(decision, plane)
     assert set(drawn) == {"base", "drq"}
     for name in ("label", "base_label"):

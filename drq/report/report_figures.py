@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from drq.errors import InputError
 from drq.evaluation.records import require_polars
 from drq.report import plots
-from drq.report.page import Markup, element, figure, joined
+from drq.report.html_elements import Markup, element, figure, joined
 from drq.report.plots import LINE
 
 if TYPE_CHECKING:

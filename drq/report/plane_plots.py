@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drq.errors import imported, require
-from drq.report import drawing
+from drq.report import plot_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ def plane(plane: Plane, ax: Axes | None = None, *, show: Literal["drq", "base"] 
     What leaves the input box stays white.
     """
     require(show in ("drq", "base"), "show", "be 'drq' or 'base'", repr(show), "choose one")
-    return _regions(plane, drawing.axes(ax, drawing.WIDTH), show, plane.extent)
+    return _regions(plane, plot_style.axes(ax, plot_style.WIDTH), show, plane.extent)
 
 
 def figure1(plane: Plane, points: tuple[Tensor, Tensor], *, label: int | None = None) -> Figure:
@@ -88,7 +88,7 @@ def _regions(plane: Plane, ax: Axes, show: str, window: Sequence[float]) -> Axes
     for number in numbers:
         _region(ax, number, *_grid(plane, label == number, score, window))
     for number in numbers[1:]:  # every boundary is that of one of these
-        _edge(ax, *_grid(plane, label == number, score, window), colors=[drawing.INK], linewidths=1)
+        _edge(ax, *_grid(plane, label == number, score, window), colors=[plot_style.INK], linewidths=1)
     ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     ax.spines[["top", "right"]].set_visible(True)
     ax.tick_params(labelsize="small")
@@ -156,7 +156,11 @@ def _samples(ax: Axes, plane: Plane, points: tuple[Tensor, Tensor], size: float)
     low, high = (at.new_tensor(each) for each in zip(ax.get_xlim(), ax.get_ylim(), strict=True))
     shown = ((at >= low) & (at <= high)).all(1)
     for number in _numbers(labels):
-        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "markeredgecolor": drawing.INK, "markeredgewidth": 0.6}
+        look: dict[str, Any] = {
+            "color": COLOURS[number % len(COLOURS)],
+            "markeredgecolor": plot_style.INK,
+            "markeredgewidth": 0.6,
+        }
         name = f"training samples, class {number + 1}"
         ax.plot(*at[shown & (labels == number)].T.numpy(), "o", markersize=size, label=name, **look)
 
@@ -166,7 +170,7 @@ def _calibration(ax: Axes, plane: Plane) -> None:
     _ball(ax, plane, plane.point, plane.radius, "radius of exploration")
     if plane.nearest is not None:
         ends = np.stack([plane.point.numpy(), plane.nearest.numpy()], 1)
-        ax.plot(*ends, color=drawing.INK, linewidth=1.1, zorder=4)
+        ax.plot(*ends, color=plot_style.INK, linewidth=1.1, zorder=4)
         marker(ax, plane.nearest, "D", plane.calibrated_label, 8, "nearest confident other class")
 
 
@@ -188,13 +192,13 @@ def _quantification(ax: Axes, plane: Plane) -> None:
 def _boundary(ax: Axes, plane: Plane) -> None:
     """For comparison, what the boundary was; and where the other pictures are."""
     label, score = _scored(plane, "base")
-    look: dict[str, Any] = {"colors": [drawing.INK], "linewidths": 0.9, "linestyles": [(0, (1, 1.6))]}
+    look: dict[str, Any] = {"colors": [plot_style.INK], "linewidths": 0.9, "linestyles": [(0, (1, 1.6))]}
     for number in _numbers(label[plane.inside])[1:]:
         _edge(ax, *_grid(plane, label == number, score, plane.extent), **look)
-    ax.plot([], [], color=drawing.INK, linewidth=0.9, linestyle=(0, (1, 1.6)), label="boundary of the classifier")
+    ax.plot([], [], color=plot_style.INK, linewidth=0.9, linestyle=(0, (1, 1.6)), label="boundary of the classifier")
     left, right, bottom, top = _window(plane)
     ax.plot([left, right, right, left, left], [bottom, bottom, top, top, bottom], color="white", linewidth=2.6, zorder=4)
-    ax.plot([left, right, right, left, left], [bottom, bottom, top, top, bottom], color=drawing.INK, linewidth=1, zorder=4)
+    ax.plot([left, right, right, left, left], [bottom, bottom, top, top, bottom], color=plot_style.INK, linewidth=1, zorder=4)
 
 
 def _crosses(ax: Axes, plane: Plane) -> None:
@@ -203,11 +207,11 @@ def _crosses(ax: Axes, plane: Plane) -> None:
 
 
 def _ball(ax: Axes, plane: Plane, center: Tensor, radius: float, name: str, dashes: tuple[float, float] = (4, 2)) -> None:
-    ax.plot(*plane.outline(center, radius).T.numpy(), color=drawing.INK, linewidth=1.6, dashes=dashes, zorder=4, label=name)
+    ax.plot(*plane.outline(center, radius).T.numpy(), color=plot_style.INK, linewidth=1.6, dashes=dashes, zorder=4, label=name)
 
 
 def marker(ax: Axes, at: Tensor, form: str, number: int, size: float, name: str) -> None:
     """One point (2,) in the colour of a class, white for -1; its white rim keeps it apart from what is below it."""
     colour = "white" if number < 0 else COLOURS[number % len(COLOURS)]
     ax.plot(*at.numpy(), form, markersize=size + 2.6, color="white", zorder=5)
-    ax.plot(*at.numpy(), form, markersize=size, color=colour, markeredgecolor=drawing.INK, linestyle="", zorder=6, label=name)
+    ax.plot(*at.numpy(), form, markersize=size, color=colour, markeredgecolor=plot_style.INK, linestyle="", zorder=6, label=name)

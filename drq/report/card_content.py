@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from drq.errors import require
-from drq.report import drawing
+from drq.report import plot_style
 
 if TYPE_CHECKING:
     from drq.decision import Decision
@@ -26,7 +26,7 @@ def short(value: float) -> str:
     >>> short(16 / 255), short(2.89724)
     ('16/255', '2.9')
     """
-    written = drawing.fraction(value)
+    written = plot_style.fraction(value)
     return written if "/" in written else f"{value:.3g}"
 
 
@@ -49,7 +49,7 @@ class Told(NamedTuple):
         named = list(names) if names is not None else [f"class {number}" for number in range(count)]
         require(len(named) == count, "names", f"hold one for each of {count} classes", len(named), "None numbers them")
         x = decision.x[0].detach().cpu().numpy()
-        return cls(decision, [*map(drawing.text, named)], x, int(decision.label), int(decision.runner_up))
+        return cls(decision, [*map(plot_style.text, named)], x, int(decision.label), int(decision.runner_up))
 
     @property
     def found(self) -> bool:
