@@ -42,8 +42,8 @@ def demo(
         train_model(track, print_to_stderr)
     with evaluation_output.progress(quiet or as_json, False, print_to_stderr) as tell:
         run = evaluate(spec, out, tell=tell)
-    page, records = run.path / "report.html", run_report.rows(run)
-    run_report.write(page, run_report.shown(run, records))
+    page, records = run.path / "report.html", run_report.records_of(run)
+    run_report.write(page, run_report.format_run(run, records))
     if as_json:
         typer.echo(json.dumps(run_report.summary(run, records) | {"report": str(page)}, indent=2))
         return

@@ -72,7 +72,7 @@ def redteam(
         options = parse_settings(settings or ())
         spec = red_team_spec(model, defence, options, **attack_options, images=images, strength=strength, seed=seed)
         run = evaluate(spec, out, device=device, tell=tell)
-    records = run_report.rows(run)
+    records = run_report.records_of(run)
     comparisons = verdict(records).adaptive
     if as_json:
         survives = {each.defence: each.survives for each in comparisons}

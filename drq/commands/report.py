@@ -35,8 +35,8 @@ def report(
     from drq.report import run_report
 
     opened = Run.open(run)
-    records = run_report.rows(opened)
-    text = run_report.shown(opened, records, form, None if compare is None else Run.open(compare))
+    records = run_report.records_of(opened)
+    text = run_report.format_run(opened, records, form, None if compare is None else Run.open(compare))
     if remaining := run_report.unfinished(opened, records):
         print_to_stderr(f"{opened.path} is not finished: {remaining}")
     if out is None and form != "html":

@@ -1,4 +1,4 @@
-"""Pure functions of records: tables, statistics, abstention, plots, and a report on one page. Plots never touch a model."""
+"""Turn records into tables, statistics, plots and reports, with pure functions that never run a model."""
 
 from drq.old_names import of_room
 

@@ -1,4 +1,4 @@
-"""Where a number of a table comes from: one polars expression, as text, that computes it again from ``records`` and ``pl``."""
+"""Write polars expressions that recompute a number of a table from ``records``, as text."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-UNDEFENDED = "standard"  # the defence that is none
+UNDEFENDED = "standard"  # name of the model without a defence
 RIGHT = '(pl.col("prediction") == pl.col("label"))'
-SETTINGS = ("explore_steps", "quantify_steps", "alpha", "threshold")  # of a defence: the reference has none of them
+SETTINGS = ("explore_steps", "quantify_steps", "alpha", "threshold")  # settings of DRQ, which the reference lacks
 
-Row = Mapping[str, Any]  # of a table
+Row = Mapping[str, Any]  # a row of a table
 
 
 def where(row: Row, columns: Sequence[str], defence: str | list[str] | None = None) -> str:
-    """The condition for records of the group of a row, and of one defence. A value may be a list of those to take.
+    """Return the condition that selects the records of a row's group and of one defence; a list selects several values.
 
     >>> print(where({"model": "it's", "alpha": None}, ["model", "alpha"], "DRQ"))
     (pl.col("model") == "it's") & pl.col("alpha").is_null() & (pl.col("defence") == 'DRQ')
@@ -31,53 +31,53 @@ def _equals(name: str, value: Any) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """An accuracy over the rows of one group and defence, where a sample is one row."""
+    """Expressions for an accuracy over one group and defence in which each sample has one row."""
 
-    by: Sequence[str]  # columns that tell groups apart
+    by: Sequence[str]  # columns that identify groups
     reference: str  # the defence to compare with
-    key = '"index"'  # what tells samples of a group apart
+    key = '"index"'  # columns that identify samples within a group
     right = RIGHT
 
     def accuracy(self, row: Row) -> str:
-        """Of the defence."""
+        """Return the expression for the accuracy of the defence."""
         return self.samples(row, self.by, row["defence"]) + self.mean(self.right)
 
     def reference_accuracy(self, row: Row) -> str:
-        """Of the reference, on the samples of the defence."""
+        """Return the expression for the accuracy of the reference on the samples of the defence."""
         common, right = [name for name in self.by if name not in SETTINGS], self.right
         other = self.samples(row, common, self.reference)
         if row["victim"] == "defence" and self.reference == UNDEFENDED:
             right = 'pl.col("base_withstood")'
-            names = list(dict.fromkeys([row["defence"], self.reference]))  # what was tried on others is not counted
+            names = list(dict.fromkeys([row["defence"], self.reference]))  # attacks on other defences do not count
             other = f"records.filter({where(row, common, names)}).group_by({self.key}).agg({right}.all())"
         mine = self.samples(row, self.by, row["defence"])
         return f'{other}.join({mine}, on=[{self.key}], how="semi"){self.mean(right)}'
 
     def samples(self, row: Row, columns: Sequence[str], defence: str) -> str:
-        """A data frame with one row for each sample that counts."""
+        """Return the expression for a data frame with one row for each sample that counts."""
         return f"records.filter({where(row, columns, defence)})"
 
     def mean(self, right: str) -> str:
-        """The share of samples that are right, in percent."""
+        """Return the expression for the share of correct samples, in percent."""
         return f".select({right}.mean() * 100).item()"
 
 
 class WorstCase(Cell):
-    """An accuracy over samples that have a row for each threat."""
+    """Expressions for an accuracy over samples that have a row for each threat."""
 
-    right = 'pl.col("prediction")'  # whether all were right: a result has the name of the first column in it
+    right = 'pl.col("prediction")'  # whether all were right: polars names the result after its first column
 
     def samples(self, row: Row, columns: Sequence[str], defence: str) -> str:
-        """A data frame with one row for each sample that counts."""
+        """Return the expression for a data frame with one row for each sample that counts."""
         together = f"group_by({self.key}).agg({RIGHT}.all(), pl.len())"
         return f'{super().samples(row, columns, defence)}.{together}.filter(pl.col("len") == {row["threats"]})'
 
 
 class MeanOverData(Cell):
-    """A mean of accuracies, one for each data set."""
+    """Expressions for the mean of the accuracies of several data sets."""
 
     key = '"data", "index"'
 
     def mean(self, right: str) -> str:
-        """The mean share of samples that are right, in percent."""
+        """Return the expression for the mean share of correct samples, in percent."""
         return f'.group_by("data").agg({right}.mean().alias("share")).select(pl.col("share").mean() * 100).item()'

@@ -1,4 +1,4 @@
-"""A report of a run: one HTML file that opens offline. The verdict comes first, then what it rests on, then how to repeat it."""
+"""Write the report of a run: one HTML file that opens offline, the verdict first, then its evidence, then how to repeat it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from polars import DataFrame
 
 LISTED = 8  # gains and losses that are not folded away
-PRICES = 4  # defences whose cost is told in words
-ALSO = {"seed": "seed", "precision": "precision", "device": "device", "drq_version": "drq", "torch_version": "torch"}
+PRICES = 4  # defences whose cost is stated in words
+VERSION_COLUMNS = {"seed": "seed", "precision": "precision", "device": "device", "drq_version": "drq", "torch_version": "torch"}
 
 
 def report(
@@ -28,37 +28,38 @@ def report(
     compare: DataFrame | None = None,
     reference: str = "standard",
 ) -> str:
-    """The text of one HTML file that needs nothing but itself: no script, no network.
+    """Return the text of one self-contained HTML file, without scripts, which loads nothing.
 
     Every accuracy is an element with the attribute ``data-expression``: evaluated with ``records`` (``compare`` for the other
     run) and ``pl`` (polars), it gives that accuracy again.
 
     Args:
         records: one row for each sample, threat and defence.
-        about: the run: name, title, spec, spec_hash, created, command, missing (each with what and why), history; all optional.
-        examples: pictures: each with title, caption and image, (H, W, C) of 8 bits.
+        about: facts on the run: name, title, spec, spec_hash, created, command, missing (each with what and why), history; all
+            optional.
+        examples: pictures, each with title, caption and image, (H, W, C) of 8 bits.
         published: the numbers of the paper, see :func:`drq.evaluation.paper.published`.
-        compare: the records of another run, to put beside these.
+        compare: the records of another run, to compare with.
         reference: the defence that all others are compared with.
     """
     plot_style.require_rows(records, whole=True)
-    records, told, accuracies = _quick(records), dict(about or {}), Accuracies()
+    records, told, accuracies = _with_categories(records), dict(about or {}), Accuracies()
     found, worst, means = (
         each(records, reference=reference) for each in (tables.cells, tables.worst_case, tables.mean_over_data)
     )
     judged = from_tables(records, found, worst, means, reference=reference)
-    counted = report_figures.Tables(found, worst, means)
+    counts = report_figures.Tables(found, worst, means)
     parts = {
         "verdict": ("Verdict", _verdict(judged, told, accuracies)),
         "accuracy": ("Accuracy", _accuracy(found, accuracies, reference)),
         "worst-case": ("Worst case", _worst(worst, accuracies, reference)),
         "corruptions": ("Mean over corruptions", _means(means, accuracies, reference)),
-        "paper": ("Beside the paper", _paper(counted, published, records, accuracies)),
+        "paper": ("Beside the paper", _paper(counts, published, records, accuracies)),
         "comparison": (
             "Beside another run",
-            None if compare is None else sections.comparison(records, _quick(compare), accuracies),
+            None if compare is None else sections.comparison(records, _with_categories(compare), accuracies),
         ),
-        "figures": ("Figures", report_figures.overview(records, counted, reference)),
+        "figures": ("Figures", report_figures.overview(records, counts, reference)),
         "examples": ("Examples", _examples(examples or ())),
         "abstention": ("Knowing when not to answer", _abstention(records)),
         "repeat": ("How to repeat it", _repeat(records, told)),
@@ -99,7 +100,7 @@ def _verdict(found: Verdict, told: Mapping[str, Any], accuracies: Accuracies) ->
             _missing(told.get("missing") or ()),
             element("div", *sides, class_="sides") if found.findings else None,
             _folded(f"No difference beyond chance: {len(even)}", even, "even", accuracies) if even else None,
-            _luck(len(found.findings) + len(found.adaptive)) if found.findings else None,
+            _chance_note(len(found.findings) + len(found.adaptive)) if found.findings else None,
             element("h3", "Attacks on the defence itself") if found.defences else None,
             _adaptive(found.adaptive, accuracies) if found.defences else None,
             element("h3", "Cost"),
@@ -109,7 +110,7 @@ def _verdict(found: Verdict, told: Mapping[str, Any], accuracies: Accuracies) ->
     )
 
 
-def _luck(count: int) -> Markup:
+def _chance_note(count: int) -> Markup:
     return element(
         "p",
         f"A gain or a loss is a difference with p < {CHANCE:g} in the exact test of McNemar on the same images. "
@@ -119,7 +120,7 @@ def _luck(count: int) -> Markup:
 
 
 def _cards(found: Verdict, gains: Sequence[Finding], losses: Sequence[Finding]) -> Markup:
-    """The verdict at a glance."""
+    """Return the verdict as a few large numbers."""
     count, stood = len(found.findings), sum(each.survives for each in found.adaptive)
     passes = [each.times_passes for each in found.costs if each.times_passes and each.defence != found.reference]
     cards = [
@@ -195,8 +196,8 @@ def _accuracy(found: DataFrame, accuracies: Accuracies, reference: str) -> Marku
     return joined([element("p", told, class_="quiet"), sections.accuracy(found, accuracies, reference)])
 
 
-def _quick(records: DataFrame) -> DataFrame:
-    """Names as categories, which are found faster."""
+def _with_categories(records: DataFrame) -> DataFrame:
+    """Return the records with names as categories, which are filtered faster."""
     pl = require_polars()
     return records.with_columns(pl.selectors.string().cast(pl.Categorical))
 
@@ -221,7 +222,7 @@ def _means(means: DataFrame, accuracies: Accuracies, reference: str) -> Markup |
 
 
 def _paper(
-    counted: report_figures.Tables, published: DataFrame | None, records: DataFrame, accuracies: Accuracies
+    counts: report_figures.Tables, published: DataFrame | None, records: DataFrame, accuracies: Accuracies
 ) -> Markup | None:
     pl = require_polars()
     if published is None:
@@ -229,8 +230,8 @@ def _paper(
     names = records["experiment"].unique().to_list()
     if len(names) == 1 and names[0] in published["experiment"]:
         published = published.filter(pl.col("experiment") == names[0])
-    worst = counted.worst.filter(pl.col("threats") > 1)  # the worst of one threat is that threat, under its own name
-    return sections.paper(pl.concat([counted.cells, worst, counted.means]), published, accuracies)
+    worst = counts.worst.filter(pl.col("threats") > 1)  # the worst of one threat is that threat, under its own name
+    return sections.paper(pl.concat([counts.cells, worst, counts.means]), published, accuracies)
 
 
 def _examples(examples: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -259,7 +260,7 @@ def _abstention(records: DataFrame) -> Markup | None:
 
 def _repeat(records: DataFrame, told: Mapping[str, Any]) -> Markup:
     facts = {"run": told.get("name"), "started": told.get("created"), "hash of the spec": told.get("spec_hash")}
-    facts |= {name: ", ".join(map(str, records[column].unique(maintain_order=True))) for column, name in ALSO.items()}
+    facts |= {name: ", ".join(map(str, records[column].unique(maintain_order=True))) for column, name in VERSION_COLUMNS.items()}
     pairs = (joined([element("dt", name), element("dd", str(value))]) for name, value in facts.items() if value)
     spec = json.dumps(told.get("spec"), indent=2, ensure_ascii=False, default=str)
     return joined(

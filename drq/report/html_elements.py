@@ -1,6 +1,6 @@
-"""Pieces of one HTML page that needs nothing but itself: elements, tables, figures as SVG, images as data.
+"""Build the elements of a self-contained HTML page: tables, figures as SVG, images as data.
 
-Whatever is a plain string is text and gets escaped; only :class:`Markup` is taken as it is.
+Plain strings are text and are escaped; only :class:`Markup` is inserted as it is.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 VOID = {"meta", "img", "br"}
-# The browser itself keeps the page to itself: no script, nothing from anywhere.
+# With this policy the browser runs no script and loads nothing from other addresses.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
-COLOURS = {"#000000": "currentColor", "#0072b2": "var(--blue, #0072b2)"}  # of the page, where dark would swallow them
+COLOURS = {
+    "#000000": "currentColor",
+    "#0072b2": "var(--blue, #0072b2)",
+}  # colours that follow the page's theme, since they would vanish on a dark background
 LINK = re.compile(r"#([\w.-]+)")
 
 
 class Markup(str):
-    """HTML that may stand in a page as it is."""
+    """HTML that is inserted into a page as it is."""
 
     __slots__ = ()
 
@@ -42,7 +45,7 @@ Content = Markup | str | None  # None is left out
 
 
 def element(tag: str, *content: Content, **attributes: str | int | bool | None) -> Markup:
-    """One element. Of attributes, ``class_`` is class and ``data_x`` is data-x; None and False leave one out.
+    """Return one element. ``class_`` stands for class and ``data_x`` for data-x; None and False leave an attribute out.
 
     >>> element("p", "a < b ", element("b", "c"), class_="d")
     '<p class="d">a &lt; b <b>c</b></p>'
@@ -56,26 +59,26 @@ def element(tag: str, *content: Content, **attributes: str | int | bool | None) 
 
 
 def joined(content: Iterable[Content]) -> Markup:
-    """Content one after the other, escaped where it is text."""
+    """Concatenate content, escaping what is text."""
     return Markup(
         "".join(each if isinstance(each, Markup) else html.escape(_visible(each)) for each in content if each is not None)
     )
 
 
 def _visible(text: str) -> str:
-    """Without what HTML does not allow, or what would turn the letters around."""
+    """Replace characters that HTML does not allow, or that change the direction of text."""
     return (
         text if text.isprintable() else "".join(each if each.isprintable() or each in "\n\t\xa0" else "\ufffd" for each in text)
     )
 
 
 def section(key: str, title: str, *content: Content) -> Markup:
-    """A part of the page with its heading."""
+    """Return a section of the page with its heading."""
     return element("section", element("h2", title, id=key), *content, aria_labelledby=key)
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Markup]], texts: int = 1) -> Markup:
-    """A table that scrolls in a box of its own. The cells of a row are elements; its first ``texts`` hold words, not numbers."""
+    """Return a table in a scrolling box. The cells of a row are elements; the first ``texts`` columns hold words, not numbers."""
     heads = element(
         "tr", *(element("th", each, scope="col", class_="text" if at < texts else None) for at, each in enumerate(head))
     )
@@ -86,25 +89,25 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Markup]], t
 
 
 def first(content: Content) -> Markup:
-    """The cell that names a row."""
+    """Return the header cell of a row."""
     return element(
         "th", content, scope="row", title=content if len(content or "") > 36 and not isinstance(content, Markup) else None
     )
 
 
 def number(value: float | None, form: str = ".1f", unit: str = "") -> Markup:
-    """A cell with a number; empty where there is none."""
+    """Return a cell with a number; empty for None and NaN."""
     return element("td", "" if value is None or value != value else f"{value:{form}}{unit}")
 
 
 class Accuracies:
-    """Accuracies on a page. Each is a button that shows the expression which recomputes it; every expression is kept once."""
+    """The accuracies on a page: buttons that show the expression which recomputes them, each expression stored once."""
 
     def __init__(self) -> None:
         self.expressions: dict[str, str] = {}
 
     def shown(self, value: float, expression: str, digits: int = 1) -> Markup:
-        """A number that knows where it comes from."""
+        """Return an accuracy as a button that shows its expression."""
         key = self.expressions.setdefault(expression, f"expression-{len(self.expressions) + 1}")
         text, label = f"{value:.{digits}f}", "shows how to recompute this accuracy"
         return element(
@@ -112,7 +115,7 @@ class Accuracies:
         )
 
     def popovers(self) -> Markup:
-        """What the buttons show; it stands at the end of the page."""
+        """Return the expressions that the buttons show, for the end of the page."""
         return joined(
             element(
                 "div",
@@ -126,23 +129,23 @@ class Accuracies:
 
 
 def figure(ax: Axes, key: str, title: str, caption: str) -> Markup:
-    """A figure as SVG, with its caption."""
+    """Return a figure as SVG, with its caption."""
     words = element("figcaption", element("b", title), caption, id=f"{key}-caption")
     return element("figure", svg(ax, key), words)
 
 
 def svg(ax: Axes, key: str) -> Markup:
-    """A figure as inline SVG in the colours of the page. Its ids begin with ``key``, since ids of a page are all different."""
+    """Return a figure as inline SVG in the colours of the page, with unique ids that begin with ``key``."""
     backend = imported("matplotlib", "figures", "pip install 'decision-region-quantification[report]'")
     drawn, whole = io.StringIO(), ax.get_figure(root=True)
     assert whole is not None, "the axes were removed from their figure"
     with backend.rc_context({"svg.fonttype": "none", "svg.hashsalt": key}), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a letter that matplotlib's font lacks: the browser has another one
+        warnings.simplefilter("ignore")  # a glyph that matplotlib's font lacks: the browser has another font
         whole.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(drawn.getvalue())
     for child in list(root):
         if child.tag == f"{SVG}metadata" or child.find(f"{SVG}style") is not None:
-            root.remove(child)  # its style would hold for the whole page
+            root.remove(child)  # its style would apply to the whole page
     used = {each for node in root.iter() for value in node.attrib.values() for each in LINK.findall(value)}
     for node in root.iter():
         node.tag = node.tag.removeprefix(SVG)
@@ -171,7 +174,7 @@ def _attribute(name: str, value: str, key: str) -> str:
 
 
 def image(pixels: Any, description: str) -> Markup:
-    """An image (H, W), (H, W, 1) or (H, W, 3) of 8 bits as a PNG inside the page."""
+    """Return an 8-bit image (H, W), (H, W, 1) or (H, W, 3) as a PNG inside the page."""
     array = np.asarray(pixels)
     if array.ndim == 2:
         array = array[..., None]
@@ -183,7 +186,7 @@ def image(pixels: Any, description: str) -> Markup:
 
 
 def png(array: Any) -> bytes:
-    """The bytes of a PNG: a header, the rows (each after a 0: no filter), an end."""
+    """Return the bytes of a PNG: a header, the rows (each after a 0, which means no filter), and an end."""
     height, width, channels = array.shape
     header = struct.pack(">2I5B", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
     rows = np.concatenate([np.zeros((height, 1), np.uint8), array.reshape(height, -1)], axis=1).tobytes()
@@ -193,7 +196,7 @@ def png(array: Any) -> bytes:
 
 
 def document(title: str, *body: Content) -> str:
-    """The whole file."""
+    """Return the whole HTML file."""
     head = element(
         "head",
         element("meta", charset="utf-8"),

@@ -1,6 +1,6 @@
-"""Pictures of a plane: the regions of the classes in it, and the steps of DRQ at its input (Figure 1). None asks a model.
+"""Draw a plane: the regions of the classes in it, and the steps of DRQ at its input (Figure 1).
 
-Classes differ in lightness and hatching, and what was found in the form of its marker: both can be read in grey.
+Classes differ in lightness and hatching, and kinds of points in the shape of their markers, so that both can be read in grey.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from drq.planes.plane import Plane
 
-COLOURS = ("#0072b2", "#f0a818", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")  # dark and light by turns
+COLOURS = ("#0072b2", "#f0a818", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")  # dark and light alternate
 TINTS = ("#a9cfe6", "#fff3d6", "#9cd8c6", "#f3e0ea", "#f0bb99", "#e3f3fc")
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++")
 REMEDY = "pip install 'decision-region-quantification[report]'"
@@ -30,19 +30,19 @@ TITLES = ("(a) Calibration", "(b) Exploration", "(c) Quantification", "(d) Decis
 
 
 def plane(plane: Plane, ax: Axes | None = None, *, show: Literal["drq", "base"] = "drq") -> Axes:
-    """The regions of the classes in a plane and the boundary between them: of DRQ, or of the undefended classifier.
+    """Draw the regions of the classes in a plane and the boundaries between them, for DRQ or for the undefended classifier.
 
-    What leaves the input box stays white.
+    Points outside the input box stay white.
     """
     require(show in ("drq", "base"), "show", "be 'drq' or 'base'", repr(show), "choose one")
     return _regions(plane, plot_style.axes(ax, plot_style.WIDTH), show, plane.extent)
 
 
 def figure1(plane: Plane, points: tuple[Tensor, Tensor], *, label: int | None = None) -> Figure:
-    """Figure 1: calibration, exploration and quantification at the input of a plane, and the decision boundary of DRQ.
+    """Draw Figure 1: calibration, exploration and quantification at a plane's input, and the decision boundary of DRQ.
 
     Args:
-        plane: of :meth:`drq.DRQ.plane`.
+        plane: the result of :meth:`drq.DRQ.plane`.
         points: samples (N, ...) that are shown as circles, and their classes (N,).
         label: the true class of the input, which is shown as a triangle; None for the answer of DRQ.
     """
@@ -62,17 +62,17 @@ def figure1(plane: Plane, points: tuple[Tensor, Tensor], *, label: int | None = 
 
 
 def _legend(figure: Figure) -> None:
-    """Every name once, below all panels, as it looks where it comes first."""
+    """Add one legend below all panels, with each name once."""
     named: dict[str, Any] = {}
     for ax in figure.axes:
         for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
             named.setdefault(name, handle)
-    look: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 8, "handlelength": 2.4, "markerscale": 0.8}
-    figure.legend(named.values(), named.keys(), loc="outside lower center", **look)
+    options: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 8, "handlelength": 2.4, "markerscale": 0.8}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", **options)
 
 
 def _window(plane: Plane) -> tuple[float, ...]:
-    """The part of the plane around the input that its searches are seen in; all of it where they go nowhere."""
+    """Return the part of the plane that shows the searches from the input; all of it where there are none."""
     if plane.radius == 0:
         return plane.extent
     outline = plane.outline(plane.point, plane.radius)
@@ -81,7 +81,7 @@ def _window(plane: Plane) -> tuple[float, ...]:
 
 
 def _regions(plane: Plane, ax: Axes, show: str, window: Sequence[float]) -> Axes:
-    """A region for each class that the window shows."""
+    """Draw the region of each class in the window."""
     label, score = _scored(plane, show)
     left, right, bottom, top = window
     numbers = _numbers(label[plane.inside])
@@ -96,14 +96,14 @@ def _regions(plane: Plane, ax: Axes, show: str, window: Sequence[float]) -> Axes
 
 
 def _scored(plane: Plane, show: str) -> tuple[Tensor, Tensor]:
-    """(H, W) labels, and scores that fall to 0, or jump, where the label changes."""
+    """Return labels (H, W), and scores that fall to 0, or jump, where the label changes."""
     if show == "drq":
         return plane.label, plane.margin
     return plane.base_label, plane.base_confidence - 1 / plane.classes
 
 
 def _region(ax: Axes, number: int, across: NDArray[Any], up: NDArray[Any], score: NDArray[Any]) -> None:
-    """Where the ``score`` (H, W) is above 0."""
+    """Fill the area where the ``score`` (H, W) is above 0."""
     if min(score.shape) > 1 and (score > 0).any():
         here = number % len(COLOURS)
         filled = ax.contourf(across, up, score, levels=[0, np.inf], colors=[TINTS[here]], hatches=[HATCHES[here]])
@@ -111,29 +111,29 @@ def _region(ax: Axes, number: int, across: NDArray[Any], up: NDArray[Any], score
 
 
 def patch(number: int) -> Any:
-    """The region of a class as it looks in a legend."""
+    """Return the patch that stands for a class's region in a legend."""
     here = number % len(COLOURS)
-    look: dict[str, Any] = {"facecolor": TINTS[here], "edgecolor": f"{COLOURS[here]}80", "hatch": HATCHES[here], "linewidth": 0}
-    return imported("matplotlib.patches", "plots", REMEDY).Patch(**look)
+    style: dict[str, Any] = {"facecolor": TINTS[here], "edgecolor": f"{COLOURS[here]}80", "hatch": HATCHES[here], "linewidth": 0}
+    return imported("matplotlib.patches", "plots", REMEDY).Patch(**style)
 
 
 def renumbered(plane: Plane, order: Sequence[int]) -> Plane:
-    """The plane with its classes numbered in this order, so that the first ones look different however many there are."""
+    """Return the plane with its classes renumbered in this order, so that the first ones get different colours."""
     place = {label: number for number, label in enumerate(order)}
     base, ours = (labels.clone().apply_(lambda each: place.get(int(each), -1)) for labels in (plane.base_label, plane.label))
     return replace(plane, base_label=base, label=ours)
 
 
 def _edge(ax: Axes, across: NDArray[Any], up: NDArray[Any], score: NDArray[Any], **look: Any) -> None:
-    """Where the ``score`` (H, W) is 0."""
+    """Draw the line where the ``score`` (H, W) is 0."""
     if min(score.shape) > 1 and (score > 0).any() and (score <= 0).any():
         ax.contour(across, up, score, levels=[0], **look)
 
 
 def _grid(plane: Plane, here: Tensor, score: Tensor, window: Sequence[float]) -> tuple[NDArray[Any], ...]:
-    """The columns, the rows and the scores of a class that a window shows: those of others are below 0.
+    """Return the columns, the rows and a class's scores in a window; where other classes lead, scores are below 0.
 
-    They are padded, since the plane goes half a pixel beyond the last middles.
+    They are padded, since the plane extends half a pixel beyond the outermost grid points.
     """
     signed = np.pad(np.where(here.numpy(), score.numpy(), -score.numpy()), 1, mode="edge")
     across, up = (np.pad(each.numpy(), 1, mode="reflect", reflect_type="odd") for each in (plane.across, plane.up))
@@ -142,7 +142,7 @@ def _grid(plane: Plane, here: Tensor, score: Tensor, window: Sequence[float]) ->
 
 
 def _numbers(labels: Tensor) -> list[int]:
-    """The classes there are, lowest first."""
+    """Return the classes that occur, lowest first."""
     found: list[int] = np.unique(labels.numpy()).tolist()
     return found
 
@@ -166,7 +166,7 @@ def _samples(ax: Axes, plane: Plane, points: tuple[Tensor, Tensor], size: float)
 
 
 def _calibration(ax: Axes, plane: Plane) -> None:
-    """The radius, and how it was found."""
+    """Draw the radius, and the point that calibration found."""
     _ball(ax, plane, plane.point, plane.radius, "radius of exploration")
     if plane.nearest is not None:
         ends = np.stack([plane.point.numpy(), plane.nearest.numpy()], 1)
@@ -175,13 +175,13 @@ def _calibration(ax: Axes, plane: Plane) -> None:
 
 
 def _exploration(ax: Axes, plane: Plane) -> None:
-    """The most confident point of each class."""
+    """Draw the most confident point of each class."""
     _ball(ax, plane, plane.point, plane.radius, "radius of exploration")
     _crosses(ax, plane)
 
 
 def _quantification(ax: Axes, plane: Plane) -> None:
-    """The least confident point around each of these."""
+    """Draw the least confident point around each explored point."""
     for center in plane.explored:
         _ball(ax, plane, center, plane.alpha * plane.radius, "radius of quantification", (1.2, 1.2))
     _crosses(ax, plane)
@@ -190,7 +190,7 @@ def _quantification(ax: Axes, plane: Plane) -> None:
 
 
 def _boundary(ax: Axes, plane: Plane) -> None:
-    """For comparison, what the boundary was; and where the other pictures are."""
+    """Draw the classifier's boundary for comparison, and a frame around the window of the other panels."""
     label, score = _scored(plane, "base")
     look: dict[str, Any] = {"colors": [plot_style.INK], "linewidths": 0.9, "linestyles": [(0, (1, 1.6))]}
     for number in _numbers(label[plane.inside])[1:]:
@@ -211,7 +211,7 @@ def _ball(ax: Axes, plane: Plane, center: Tensor, radius: float, name: str, dash
 
 
 def marker(ax: Axes, at: Tensor, form: str, number: int, size: float, name: str) -> None:
-    """One point (2,) in the colour of a class, white for -1; its white rim keeps it apart from what is below it."""
+    """Draw one point (2,) in the colour of a class, white for -1; its white rim separates it from what lies below."""
     colour = "white" if number < 0 else COLOURS[number % len(COLOURS)]
     ax.plot(*at.numpy(), form, markersize=size + 2.6, color="white", zorder=5)
     ax.plot(*at.numpy(), form, markersize=size, color=colour, markeredgecolor=plot_style.INK, linestyle="", zorder=6, label=name)

@@ -1,4 +1,4 @@
-"""Figures of records. Each function draws into ``ax``, or into a figure of its own, and returns the Axes; none asks a model.
+"""Draw figures of records. Each function draws into ``ax``, or into a new figure, and returns the Axes.
 
 What is drawn are aggregates: a figure of a million rows is as small as one of a hundred. ``ax.figure.savefig("name.pdf")``
 keeps a figure.
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from polars import DataFrame
 
-LINE = ["model", "data", "suite", "threat", "victim"]  # what is one line of a figure
-POINTS = 200  # of a curve, at most
+LINE = ["model", "data", "suite", "threat", "victim"]  # columns that identify a row of a figure
+MOST_POINTS = 200  # of a curve
 
 
 def accuracy_by_threat(records: DataFrame, ax: Axes | None = None, *, reference: str = "standard") -> Axes:
-    """Accuracy with its 95 % interval, a line for each model, data set and threat, the ``reference`` beside the other defences.
+    """Draw accuracies with 95 % intervals, a row for each model, data set and threat, ``reference`` next to other defences.
 
     Where a suite has several threats, its worst case follows them.
     """
@@ -36,7 +36,7 @@ def accuracy_by_threat(records: DataFrame, ax: Axes | None = None, *, reference:
 
 
 def accuracies(found: DataFrame, worst: DataFrame, ax: Axes | None = None, *, reference: str = "standard") -> Axes:
-    """:func:`accuracy_by_threat` from the tables of :func:`drq.report.tables.cells` and :func:`drq.report.tables.worst_case`."""
+    """Draw :func:`accuracy_by_threat` from tables of :func:`drq.report.tables.cells` and :func:`drq.report.tables.worst_case`."""
     pl = require_polars()
     worst = worst.filter(pl.col("threats") > 1).with_columns(threat="worst of " + pl.col("suite"))
     found = pl.concat([each.select(*LINE, "defence", "accuracy", "low", "high") for each in (found, worst)]).drop_nulls(
@@ -48,14 +48,14 @@ def accuracies(found: DataFrame, worst: DataFrame, ax: Axes | None = None, *, re
     ax = plot_style.axes(ax, 1.1 + len(lines) * max(0.3, 0.14 * len(defences)))
     for number, defence in enumerate(defences):
         rows = found.filter(pl.col("defence") == defence).join(lines, on=LINE)
-        at = rows["line"].to_numpy() + plot_style.beside(number, len(defences))
+        at = rows["line"].to_numpy() + plot_style.offset(number, len(defences))
         plot_style.dots(ax, rows, at, number, defence)
     ax.set_xlabel("accuracy in %")
-    return plot_style.named_lines(ax, plot_style.line_names(lines))
+    return plot_style.name_rows(ax, plot_style.row_names(lines))
 
 
 def accuracy_by_radius(records: DataFrame, ax: Axes | None = None, *, reference: str = "standard") -> Axes:
-    """Figure 2: accuracy against the radius of the threats, a line for each defence, with 95 % bands.
+    """Draw Figure 2: accuracy against the radius of the threats, a line for each defence, with 95 % bands.
 
     Where several threats have the same radius, a sample counts only if the defence is right under all of them. Where most
     threats of a suite have the same radius, the others stand there too, as APGD in l2 does among attacks in linf. A threat that
@@ -77,7 +77,7 @@ def accuracy_by_radius(records: DataFrame, ax: Axes | None = None, *, reference:
 
 
 def radii(records: DataFrame) -> DataFrame:
-    """The radius at which each threat stands in :func:`accuracy_by_radius`: nothing where it has none."""
+    """Add the radius at which :func:`accuracy_by_radius` shows each threat; null where it has none."""
     pl = require_polars()
     unchanged = pl.col("threat_radius").is_null().all() & (pl.col("distance_linf").max() == 0)
     radius = pl.when(unchanged).then(0.0).otherwise(pl.col("threat_radius").first())
@@ -89,7 +89,7 @@ def radii(records: DataFrame) -> DataFrame:
 
 
 def accuracy_by_steps(records: DataFrame, ax: Axes | None = None, *, of: Literal["explore", "quantify"] = "explore") -> Axes:
-    """Figure 3: accuracy of DRQ against the steps of exploration, or of quantification; a line for each threat, with 95 % bands.
+    """Draw Figure 3: accuracy against the steps of exploration or of quantification, a line for each threat, with 95 % bands.
 
     The steps of the other search are the same all along a line: where records have several such numbers, the one that was
     tried with most numbers of steps, of these the largest.
@@ -116,7 +116,7 @@ def accuracy_by_steps(records: DataFrame, ax: Axes | None = None, *, of: Literal
 
 
 def radius_by_threshold(records: DataFrame, ax: Axes | None = None) -> Axes:
-    """Figure 4: the calibrated radius against the confidence asked for: its median and, as a band, its quartiles.
+    """Draw Figure 4: the calibrated radius against the confidence that is asked for, its median with a band of quartiles.
 
     A sample without a radius counts as one of infinite radius, so a line may end. Thresholds are spread out towards 1, and the
     radius has a logarithmic axis where it spans more than a factor of ten.
@@ -141,7 +141,7 @@ def radius_by_threshold(records: DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def cosine(records: DataFrame, ax: Axes | None = None) -> Axes:
-    """Figure 5: the cosine between what the threat did and what DRQ does, over samples that DRQ puts right; a box by threat.
+    """Draw Figure 5: the cosine between the change by the threat and that by DRQ, on samples that DRQ corrects; a box by threat.
 
     Below 0 DRQ goes back towards the clean input. The number of samples stands beside each name. A box spans
     the quartiles around the median; whiskers reach the last sample within one and a half times its length.
@@ -159,43 +159,43 @@ def cosine(records: DataFrame, ax: Axes | None = None) -> Axes:
     ends |= {"whislo": value.filter(value >= ends["q1"] - 1.5 * length).min()}
     ends |= {"whishi": value.filter(value <= ends["q3"] + 1.5 * length).max()}
     found = rows.group_by(keys, maintain_order=True).agg(med=value.median(), **ends, count=pl.len())
-    names = [f"{name} ({count})" for name, count in zip(plot_style.line_names(found), found["count"], strict=True)]
+    names = [f"{name} ({count})" for name, count in zip(plot_style.row_names(found), found["count"], strict=True)]
     ax = plot_style.axes(ax, 1.1 + 0.35 * len(names))
     ax.axvline(0, color=plot_style.GREY, linewidth=0.8)
     median = {"color": plot_style.COLOURS[1], "linewidth": 2.5}
     boxes = found.drop(keys, "count").to_dicts()
     ax.bxp(boxes, range(len(names)), widths=0.55, orientation="horizontal", showfliers=False, medianprops=median)
     ax.set_xlabel("cosine")
-    return plot_style.named_lines(ax, names)
+    return plot_style.name_rows(ax, names)
 
 
 def ablation(records: DataFrame, ax: Axes | None = None, *, reference: str = "standard") -> Axes:
-    """Difference of each defence to the ``reference`` in points, with its 95 % interval: a bar for each defence and threat."""
+    """Draw the difference of each defence to the ``reference`` in points, with 95 % intervals: a bar by defence and threat."""
     plot_style.require_rows(records)
     return differences(cells(records, reference=reference), ax, reference=reference)
 
 
 def differences(found: DataFrame, ax: Axes | None = None, *, reference: str = "standard") -> Axes:
-    """:func:`ablation` from a table of :mod:`drq.report.tables`."""
+    """Draw :func:`ablation` from a table of :mod:`drq.report.tables`."""
     pl = require_polars()
     known = found.filter(pl.col("defence") != reference).drop_nulls("difference")
     remedy = "evaluate both on the same samples"
     require(len(known) > 0, "records", f"hold a defence beside {reference!r}", plot_style.listed(found, "defence"), remedy)
     lines = known.select(LINE).unique(maintain_order=True).with_row_index("line")
-    names, known = plot_style.line_names(lines), known.join(lines, on=LINE)
+    names, known = plot_style.row_names(lines), known.join(lines, on=LINE)
     defences = [each for each in plot_style.in_order(found, reference) if each in set(known["defence"])]
     ax = plot_style.axes(ax, 1.1 + len(defences) * max(0.35, 0.16 * len(names)))
     for number, name in enumerate(names):
         rows = known.filter(pl.col("line") == number)
-        at = np.array([defences.index(each) for each in rows["defence"]]) + plot_style.beside(number, len(names), 0.8)
+        at = np.array([defences.index(each) for each in rows["defence"]]) + plot_style.offset(number, len(names), 0.8)
         plot_style.bars(ax, rows, at, number, name, 0.8 / len(names))
     ax.axvline(0, color=plot_style.INK, linewidth=0.8)
     ax.set_xlabel(f"difference to {plot_style.text(reference)} in points")
-    return plot_style.named_lines(ax, [plot_style.text(each) for each in defences])
+    return plot_style.name_rows(ax, [plot_style.text(each) for each in defences])
 
 
 def risk_coverage(records: DataFrame, ax: Axes | None = None) -> Axes:
-    """Errors among the answers against the share of samples that are answered: the most trusted first, lower is better.
+    """Draw the errors among answers against the share of samples that are answered, the most trusted first; lower is better.
 
     Answers of DRQ are ranked by their margin; beside them those of the undefended model by its confidence and its logit margin.
     """
@@ -211,7 +211,7 @@ def risk_coverage(records: DataFrame, ax: Axes | None = None) -> Axes:
     ax = plot_style.axes(ax)
     for number, (name, part, answer, score) in enumerate(curves):
         curve = selective.risk_coverage(part[answer].to_numpy() == part["label"].to_numpy(), part[score].to_numpy())
-        some = np.unique(np.searchsorted(curve.coverage, np.linspace(0, curve.coverage[-1], POINTS)))
+        some = np.unique(np.searchsorted(curve.coverage, np.linspace(0, curve.coverage[-1], MOST_POINTS)))
         look = plot_style.line(number) | {"markevery": max(1, len(some) // 8), "markersize": 4, "linewidth": 1.3}
         ax.plot(100 * curve.coverage[some], 100 * curve.risk[some], label=plot_style.text(name), **look)
     ax.set_xlabel("samples answered, in %")

@@ -1,4 +1,4 @@
-"""Which figures a report shows: those that its records can feed, a few for each model."""
+"""Choose and draw the figures of a report: those for which its records suffice, a few for each model."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from polars import DataFrame
 
-Place = dict[str, Any]  # values of columns: what rows are about
-LINES = 30  # of a figure
-BARS = 6  # beside each other
+Place = dict[str, Any]  # values of columns, by which rows are selected
+MOST_LINES = 30  # rows of a figure
+MOST_BARS = 6  # groups of bars in a figure
 
 
 class Plan(NamedTuple):
-    """A figure that may be drawn."""
+    """A figure that is drawn if the records suffice."""
 
     title: str
     caption: str
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What has been counted already."""
+    """The tables from which figures are drawn."""
 
     cells: DataFrame
     worst: DataFrame
@@ -40,7 +40,7 @@ class Tables(NamedTuple):
 
 
 def overview(records: DataFrame, tables: Tables, reference: str) -> Markup | None:
-    """Figures of the accuracy and of what it depends on; every model has its turn."""
+    """Return figures of the accuracy and of its dependence on settings; models take turns."""
     pl = require_polars()
     settings = pl.col("threat_radius", "explore_steps", "quantify_steps", "threshold").first()
     outline = records.group_by(*LINE, "defence", maintain_order=True).agg(settings, pl.col("cosine").is_not_null().any())
@@ -49,56 +49,56 @@ def overview(records: DataFrame, tables: Tables, reference: str) -> Markup | Non
 
 
 def abstention(records: DataFrame) -> Markup | None:
-    """Figures of risk against coverage: of each model and data set, the threats under which the model is best and worst."""
+    """Return figures of risk against coverage for each model and data set, under its easiest and its hardest threat."""
     return _drawn("risk", 6, _curves(records))
 
 
 def _drawn(key: str, most: int, plans: Iterator[Plan]) -> Markup | None:
-    """Figures in order, at most so many. One that the records cannot feed is left out."""
+    """Draw at most this many figures in order, leaving out those for which the records do not suffice."""
     drawn: list[Markup] = []
-    left = None
+    note = None
     for plan in plans:
         if len(drawn) == most:
-            left = element("p", f"These are the first {most}; drq.report.plots draws the others.", class_="quiet")
+            note = element("p", f"These are the first {most}; drq.report.plots draws the others.", class_="quiet")
             break
         try:
             ax = plan.draw()
         except InputError:
             continue
         drawn.append(figure(ax, f"{key}-{len(drawn) + 1}", plan.title, plan.caption))
-    return joined([element("div", *drawn, class_="figures"), left]) if drawn else None
+    return joined([element("div", *drawn, class_="figures"), note]) if drawn else None
 
 
 def _plans(records: DataFrame, outline: DataFrame, model: Place, tables: Tables, reference: str) -> Iterator[Plan]:
     yield from _accuracies(model, tables, reference)
     for place in _values(outline, "model", "data", "victim"):
         yield from _dependences(records, _only(outline, place), place, reference)
-    if 0 < len(_only(outline, {"cosine": True})) <= LINES:
+    if 0 < len(_only(outline, {"cosine": True})) <= MOST_LINES:
         told = "Angle between what the threat did and what DRQ does, over samples that it puts right: below 0 it goes back."
         yield Plan(f"Direction of DRQ: {model['model']}", told, partial(_draw, plots.cosine, records, model))
 
 
 def _accuracies(model: Place, tables: Tables, reference: str) -> Iterator[Plan]:
-    """Accuracies of a model, by data set where one figure would grow too long; and differences, where they are several."""
+    """Yield figures of a model's accuracies, split by data set if one would be too long, and of differences between defences."""
     pl = require_polars()
     cells, worst, means = (_only(each, model) for each in tables)
-    if cells.select(LINE).n_unique() > LINES:  # corruptions are told by their mean
+    if cells.select(LINE).n_unique() > MOST_LINES:  # then corruptions are shown by their mean
         together = [name for name in cells["data"].unique() if any(fnmatch(name, family) for family in means["data"].unique())]
         alone = ~pl.col("data").is_in(together)
         cells, worst = pl.concat([cells.filter(alone), means]), worst.filter(alone)
-    places = _values(cells, "model", "data") if cells.select(LINE).n_unique() > LINES else [model]
+    places = _values(cells, "model", "data") if cells.select(LINE).n_unique() > MOST_LINES else [model]
     for place in places:
         draw = partial(plots.accuracies, _only(cells, place), _only(worst, place), reference=reference)
         yield Plan(f"Accuracy: {', '.join(place.values())}", "All defences side by side, with 95 % intervals.", draw)
     for place in _values(cells, "model", "data", "victim"):
         rows = _only(cells, place)
-        if rows["defence"].n_unique() > 2 and rows.select(LINE).n_unique() <= BARS:
+        if rows["defence"].n_unique() > 2 and rows.select(LINE).n_unique() <= MOST_BARS:
             told = f"Accuracy of each defence minus that of {reference}, with 95 % intervals."
-            yield Plan(f"Differences: {_named(place)}", told, partial(plots.differences, rows, reference=reference))
+            yield Plan(f"Differences: {_title(place)}", told, partial(plots.differences, rows, reference=reference))
 
 
 def _dependences(records: DataFrame, outline: DataFrame, place: Place, reference: str) -> Iterator[Plan]:
-    """How accuracy and radius depend on a setting, where there are several values of it."""
+    """Yield figures of how accuracy and radius depend on each setting that has several values."""
     by_radius = partial(plots.accuracy_by_radius, reference=reference)
     explore, quantify = (partial(plots.accuracy_by_steps, of=of) for of in ("explore", "quantify"))
     worst = "Worst case over all threats of the same radius, with 95 % bands."
@@ -112,7 +112,7 @@ def _dependences(records: DataFrame, outline: DataFrame, place: Place, reference
     }
     for column, (title, told, draw) in kinds.items():
         if outline[column].drop_nulls().n_unique() > 1:
-            yield Plan(f"{title}: {_named(place)}", told, partial(_draw, draw, records, place))
+            yield Plan(f"{title}: {_title(place)}", told, partial(_draw, draw, records, place))
 
 
 def _curves(records: DataFrame) -> Iterator[Plan]:
@@ -129,20 +129,20 @@ def _curves(records: DataFrame) -> Iterator[Plan]:
 
 
 def _draw(draw: Callable[[DataFrame], Axes], records: DataFrame, place: Place) -> Axes:
-    """A figure of the records that are about this."""
+    """Draw a figure of the selected records."""
     return draw(_only(records, place))
 
 
 def _values(frame: DataFrame, *columns: str) -> Iterator[Place]:
-    """What rows are about, in their order."""
+    """Yield the distinct values of these columns, in order."""
     return frame.select(columns).unique(maintain_order=True).iter_rows(named=True)
 
 
 def _only(frame: DataFrame, place: Place) -> DataFrame:
-    """The rows that are about this."""
+    """Return the selected rows."""
     pl = require_polars()
     return frame.filter(*(pl.col(name) == value for name, value in place.items()))
 
 
-def _named(place: Place) -> str:
+def _title(place: Place) -> str:
     return f"{place['model']}, {place['data']}" + (", attacks on the defence itself" if place["victim"] == "defence" else "")

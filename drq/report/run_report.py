@@ -1,4 +1,4 @@
-"""The report and the tables of a run: what they are made of is read here, so that making them stays a function of records."""
+"""Make the report or the tables of a run, and write them to a file."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
 FORMS = ("html", "markdown", "latex", "csv")
 
 
-def shown(run: Run, records: DataFrame, form: str = "html", compare: Run | None = None) -> str:
-    """A run as text.
+def format_run(run: Run, records: DataFrame, form: str = "html", compare: Run | None = None) -> str:
+    """Return the report or the tables of a run as text.
 
     Args:
-        run: to report on.
+        run: the run to report on.
         records: its rows.
-        form: "html", the report; "markdown", "latex" or "csv" for its tables.
-        compare: another run to put beside it, in the report.
+        form: "html" for the report; "markdown", "latex" or "csv" for the tables.
+        compare: another run to compare with, in the report.
     """
     require(form in FORMS, "format", f"be one of {', '.join(FORMS)}", repr(form), "html is the report, the others are tables")
     alone = compare is None or form == "html"
     require(alone, "compare", "be left out of tables", str(compare and compare.path), "the report, html, takes two runs")
     if form != "html":
         return _tables(records, form)
-    known = run.name in notes()
+    in_paper = run.name in notes()
     about = _about(run)
-    if left := unfinished(run, records):
-        about["missing"] = [{"what": "This run is not finished", "why": left}, *about.get("missing", ())]
+    if remaining := unfinished(run, records):
+        about["missing"] = [{"what": "This run is not finished", "why": remaining}, *about.get("missing", ())]
     return report(
         records,
         about=about,
         examples=examples(run, records),
-        published=published(run.name) if known else None,
-        compare=None if compare is None else rows(compare),
+        published=published(run.name) if in_paper else None,
+        compare=None if compare is None else records_of(compare),
     )
 
 
-def rows(run: Run) -> DataFrame:
-    """The records of a run that has some."""
+def records_of(run: Run) -> DataFrame:
+    """Return the records of a run, which must have some."""
     records = run.records
     remedy = "let drq evaluate finish at least one shard"
     require(len(records) > 0, "run", "have records", f"none in {str(run.path)!r}", remedy)
@@ -58,7 +58,7 @@ def rows(run: Run) -> DataFrame:
 
 
 def unfinished(run: Run, records: DataFrame) -> str | None:
-    """What a run still lacks of what can be run, in words; None where it is whole."""
+    """Say in words how many rows a run still lacks; None where it is complete."""
     planned = sum((task.get("samples") or 0) * len(task["defences"]) for task in run.tasks.values())
     if len(records) >= planned:
         return None
@@ -69,37 +69,37 @@ def _about(run: Run) -> dict[str, Any]:
     command = f"drq evaluate {shlex.quote(run.name if run.name in experiments() else str(run.path))}"
     if not run.about.get("source"):
         command = "# made of Python objects: call drq.evaluate with the same spec"
-    kept = {"spec": run.about["source"]} if run.about.get("source") else {}
-    return {**run.about, **kept, "name": run.name, "command": command, "history": run.history}
+    source = {"spec": run.about["source"]} if run.about.get("source") else {}
+    return {**run.about, **source, "name": run.name, "command": command, "history": run.history}
 
 
 def _tables(records: DataFrame, form: str) -> str:
-    """Every table of the records: accuracy, worst cases of suites, means over corruptions."""
-    found, worst, means = tables.cells(records), tables.worst_case(records), tables.mean_over_data(records)
+    """Return all tables of the records: accuracy, worst cases of suites, means over corruptions."""
+    cells, worst, means = tables.cells(records), tables.worst_case(records), tables.mean_over_data(records)
     several = worst.filter(worst["threats"] > 1)
-    present = [each for each in (found, several, means) if len(each)]
+    present = [each for each in (cells, several, means) if len(each)]
     if form == "csv":
         pl = require_polars()
         return tables.csv(pl.concat(present, how="vertical_relaxed"))
-    put = tables.markdown if form == "markdown" else tables.latex
-    return "\n\n".join(put(tables.wide(each)) for each in present) + "\n"
+    write_table = tables.markdown if form == "markdown" else tables.latex
+    return "\n\n".join(write_table(tables.wide(each)) for each in present) + "\n"
 
 
 def summary(run: Run, records: DataFrame) -> dict[str, Any]:
-    """What came out, made of what JSON knows."""
-    found, judged = tables.cells(records), verdict(records)
-    numbers = found.drop("expression", "reference_expression").to_dicts()
+    """Return the verdict, the cost and all accuracies as values that JSON can hold."""
+    cells, judged = tables.cells(records), verdict(records)
+    numbers = cells.drop("expression", "reference_expression").to_dicts()
     return {"run": str(run.path), "verdict": judged.headlines(), "cost": judged.prices(), "accuracy": numbers}
 
 
 def require_all() -> None:
-    """Refuse now what would be refused at the end: a report needs these packages."""
+    """Check at the start that the packages that a report needs are installed."""
     require_polars()
     imported("matplotlib", "the figures of a report", "pip install 'decision-region-quantification[report]'")
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file in one piece."""
+    """Write a text file atomically."""
     try:
         with atomic_write(path) as file:
             file.write(text.encode())

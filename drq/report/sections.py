@@ -1,4 +1,4 @@
-"""The tables of a report, as HTML. Next to every accuracy stands the expression that recomputes it."""
+"""Build the tables of a report as HTML, each accuracy with the expression that recomputes it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ AREAS = {
     "base_aurc_by_confidence": "undefended, by confidence",
     "base_aurc_by_logit_margin": "undefended, by logit margin",
 }
-FEW, RESAMPLED = 100_000, 200  # rows up to which differences of areas get intervals, from so many resamplings
+MOST_ROWS, RESAMPLES = 100_000, 200  # up to so many rows, differences of areas get intervals from so many resamples
 
 
 def accuracy(found: DataFrame, accuracies: Accuracies, reference: str) -> Markup:
-    """A table for each model: a line for each data set and threat, a column for each defence."""
+    """Return a table for each model, with a row for each data set and threat and a column for each defence."""
     defences = plot_style.in_order(found, reference)
     return joined(_of_model(rows, defences, accuracies) for rows in found.partition_by("model", maintain_order=True))
 
@@ -46,7 +46,7 @@ def _of_model(rows: DataFrame, defences: Sequence[str], accuracies: Accuracies) 
 
 
 def _by_model(found: DataFrame, head: Sequence[str], numbers: Callable[[Row], Sequence[Markup]]) -> Markup:
-    """A table for each model: a line for each data set, threat and defence, with these numbers."""
+    """Return a table for each model, with a row of these numbers for each data set, threat and defence."""
     shown = []
     for rows in found.partition_by("model", maintain_order=True):
         caption, differs = _about(rows)
@@ -59,7 +59,7 @@ def _by_model(found: DataFrame, head: Sequence[str], numbers: Callable[[Row], Se
 
 
 def _about(rows: DataFrame) -> tuple[str, list[str]]:
-    """What all rows of one model are about; and the columns that tell them apart."""
+    """Return the caption of a model's table, and the columns in which its rows differ."""
     differs = [name for name in ("data", "threat") if rows[name].n_unique() > 1] or ["threat"]
     same = [rows[name][0] for name in ("data", "threat") if name not in differs]
     return ", ".join([rows["model"][0], *same]), differs
@@ -77,7 +77,7 @@ def _images(line: dict[str, Row]) -> Markup:
 
 
 def _answer(row: Row | None, accuracies: Accuracies) -> Markup:
-    """A cell: accuracy, its interval, and the difference to the reference."""
+    """Return a cell with the accuracy, its interval, and the difference to the reference."""
     if row is None or row["accuracy"] is None:
         return element("td", "")
     share = accuracies.shown(row["accuracy"], row["expression"])
@@ -92,7 +92,7 @@ def _answer(row: Row | None, accuracies: Accuracies) -> Markup:
 
 
 def costs(found: Sequence[Cost], reference: str) -> Markup:
-    """What an answer takes, by model and defence."""
+    """Return the table of what an answer costs, by model and defence."""
     head = ["model", "defence", "device", "passes", f"times {reference}", "ms", f"times {reference}"]
     body = []
     for each in found:
@@ -104,7 +104,7 @@ def costs(found: Sequence[Cost], reference: str) -> Markup:
 
 
 def paper(found: DataFrame, published: DataFrame, accuracies: Accuracies) -> Markup | None:
-    """Ours beside the paper's numbers; nothing where it has none of them."""
+    """Return our numbers beside the paper's; None where the paper has none of them."""
     pl = require_polars()
     whole = pl.when(pl.col("threat") == tables.WORST_CASE).then("worst case of " + pl.col("suite")).otherwise("threat")
     beside = tables.against_paper(found, published).drop_nulls(["published", "accuracy"]).with_columns(threat=whole)
@@ -135,7 +135,7 @@ def paper(found: DataFrame, published: DataFrame, accuracies: Accuracies) -> Mar
 
 
 def comparison(records: DataFrame, other: DataFrame, accuracies: Accuracies) -> Markup:
-    """Two runs side by side: their accuracies, and the difference on the samples that both have."""
+    """Return the accuracies of two runs side by side, and the difference on the samples that both have."""
     keys = [*tables.GROUP, "defence"]
     mine, theirs = (tables.cells(each).select(*keys, "accuracy", "expression") for each in (records, other))
     both = mine.join(theirs, on=keys, suffix="_other", maintain_order="left")
@@ -154,7 +154,7 @@ def comparison(records: DataFrame, other: DataFrame, accuracies: Accuracies) -> 
 
 
 def _changed(records: DataFrame, other: DataFrame) -> Markup | None:
-    """A warning where the runs have other models or data under the same names."""
+    """Return a warning where the two runs have different models or data under the same name."""
     names = []
     for kind, column in (("model", "weights_sha256"), ("data", "data_sha256")):
         mine, theirs = (dict(each.select(kind, column).unique().iter_rows()) for each in (records, other))
@@ -168,7 +168,7 @@ def _changed(records: DataFrame, other: DataFrame) -> Markup | None:
 
 
 def _common(records: DataFrame, other: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Of the samples in both runs, those that only one of them has right."""
+    """Count the samples in both runs, and those that only one of them answers correctly."""
     pl = require_polars()
     right = (pl.col("prediction") == pl.col("label")).alias("right")
     sides = [each.lazy().select(*keys, "index", right) for each in (records, other)]
@@ -190,11 +190,11 @@ def _paired(row: Row) -> list[Markup]:
 
 
 def areas(records: DataFrame) -> Markup | None:
-    """Areas under risk-coverage curves; nothing where no defence has margins."""
+    """Return the table of areas under risk-coverage curves; None where no defence has margins."""
     known = records.drop_nulls("margin")
     if known.is_empty():
         return None
-    found = selective.compare(known, bootstrap=RESAMPLED if len(known) <= FEW else 0)
+    found = selective.compare(known, bootstrap=RESAMPLES if len(known) <= MOST_ROWS else 0)
 
     def numbers(row: Row) -> list[Markup]:
         low, high = row["difference_low"], row["difference_high"]
@@ -207,7 +207,7 @@ def areas(records: DataFrame) -> Markup | None:
 
 
 def checksums(records: DataFrame) -> Markup:
-    """What tells the models and the data from any others."""
+    """Return the table of checksums of models and data."""
     rows = []
     for kind, column in (("model", "weights_sha256"), ("data", "data_sha256")):
         for name, value in records.select(kind, column).unique(maintain_order=True).iter_rows():

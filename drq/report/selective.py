@@ -1,4 +1,4 @@
-"""Selective prediction: answer where a score is high, abstain elsewhere, and see what that is worth.
+"""Evaluate selective prediction: answer where a score is high, and abstain elsewhere.
 
 Coverage is the share of samples that are answered, risk the share of errors among those answers; both lie in [0, 1].
 """
@@ -25,9 +25,9 @@ RANKINGS = {
     "aurc_by_confidence": ("prediction", "confidence"),
     "base_aurc_by_confidence": ("base_prediction", "confidence"),
     "base_aurc_by_logit_margin": ("base_prediction", "logit_margin"),
-}  # whose answers, ranked by what
-STEPS = 1000  # coverages at which a guarantee is looked for
-STARTS = 5  # of them, from which the search goes on to lower thresholds
+}  # columns of the answers and of the score that ranks them
+STEPS = 1000  # coverages at which a guarantee is tried
+STARTS = 5  # coverages from which the search proceeds to lower thresholds
 BLOCK = 1_000_000  # numbers that the bootstrap holds at a time
 
 
@@ -40,7 +40,7 @@ class Curve(NamedTuple):
 
 
 def risk_coverage(correct: ArrayLike, score: ArrayLike) -> Curve:
-    """The curve of all thresholds. No threshold tells equal scores apart, so such samples are answered together.
+    """Return the curve over all thresholds. Samples with equal scores are answered together, since no threshold separates them.
 
     >>> curve = risk_coverage([True, False, True, False], [0.9, 0.5, 0.5, 0.1])
     >>> curve.coverage.tolist(), curve.risk.round(2).tolist()
@@ -54,21 +54,21 @@ def risk_coverage(correct: ArrayLike, score: ArrayLike) -> Curve:
 
 
 def aurc(correct: ArrayLike, score: ArrayLike) -> float:
-    """Area under the risk-coverage curve: the mean over samples of the risk at the sample's own score as threshold.
+    """Return the area under the risk-coverage curve: the mean over samples of the risk at the sample's own score as threshold.
 
-    Lower is better; a score that says nothing has the error rate.
+    Lower is better; an uninformative score has the error rate as its area.
     """
     curve = risk_coverage(correct, score)
     return float(np.diff(curve.coverage, prepend=0) @ curve.risk)
 
 
 def excess_aurc(correct: ArrayLike, score: ArrayLike) -> float:
-    """How far the area lies above that of the best score, which ranks every error last; 0 is perfect (Geifman et al., 2019)."""
+    """Return the area in excess of that of the best score, which ranks every error last; 0 is perfect (Geifman et al., 2019)."""
     return aurc(correct, score) - least_aurc(correct)
 
 
 def least_aurc(correct: ArrayLike) -> float:
-    """The area of the best score: no errors until all that is right is answered.
+    """Return the area of the best score, which makes no errors until all correct samples are answered.
 
     >>> least_aurc([True, True, False])  # errors among 1, 2 and 3 answers: none, none, one
     0.1111111111111111
@@ -80,16 +80,16 @@ def least_aurc(correct: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Answer where the score is at least ``value``, abstain elsewhere; None where no threshold reaches the target."""
+    """A rule: answer where the score is at least ``value``, else abstain; None where no threshold reaches the target."""
 
     value: float | None
     coverage: float  # share of the samples that are answered
     risk: float | None  # share of errors among them
-    bound: float | None  # upper bound of the risk on new samples, at the confidence asked for; None without one
+    bound: float | None  # upper bound of the risk on new samples, at the requested confidence; None without one
 
 
 def threshold_for(correct: ArrayLike, score: ArrayLike, risk: float, confidence: float | None = 0.95) -> Threshold:
-    """The lowest threshold that keeps the share of errors among answers at most ``risk``.
+    """Return the lowest threshold that keeps the share of errors among answers at most ``risk``.
 
     With ``confidence=None`` that holds on these very samples: the choice favours luck, and on new ones the risk is higher more
     often than not. Otherwise it holds with that probability on new samples of the same kind (and only of the same kind: after
@@ -100,9 +100,9 @@ def threshold_for(correct: ArrayLike, score: ArrayLike, risk: float, confidence:
 
     Args:
         correct: (N,) whether the answer is right.
-        score: (N,) by which answers are trusted.
+        score: (N,) how far each answer is trusted.
         risk: the target, between 0 and 1.
-        confidence: of the guarantee, between 0 and 1; None for no guarantee.
+        confidence: the confidence of the guarantee, between 0 and 1; None for no guarantee.
     """
     require(0 < risk < 1, "risk", "lie between 0 and 1", risk, "0.05 allows one error in twenty answers")
     if confidence is not None:
@@ -122,7 +122,7 @@ def threshold_for(correct: ArrayLike, score: ArrayLike, risk: float, confidence:
 
 
 def _guaranteed(answered: NDArray[Any], errors: NDArray[Any], risk: float, level: float) -> int:
-    """The last place on the curve that a start leads to; -1 for none."""
+    """Return the last position on the curve that the search reaches from any start; -1 for none."""
     total = int(answered[-1])
     ladder = np.unique(np.searchsorted(answered, np.arange(1, STEPS + 1) * total / STEPS))
     passed = np.array([binomial_below(int(errors[each]), int(answered[each]), risk) <= level for each in ladder])
@@ -135,7 +135,7 @@ def _guaranteed(answered: NDArray[Any], errors: NDArray[Any], risk: float, level
 
 
 def upper_bound(errors: int, total: int, confidence: float = 0.95) -> float:
-    """The bound of Clopper and Pearson (1934): above it, so few errors would have a probability below ``1 - confidence``.
+    """Return the bound of Clopper and Pearson (1934): above it, so few errors have a probability below ``1 - confidence``.
 
     >>> round(upper_bound(0, 10), 4)  # 1 - 0.05 ** (1 / 10)
     0.2589
@@ -148,7 +148,7 @@ def upper_bound(errors: int, total: int, confidence: float = 0.95) -> float:
 
 
 def compare(records: polars.DataFrame, by: Sequence[str] = GROUP, *, bootstrap: int = 0, seed: int = 0) -> polars.DataFrame:
-    """Areas under risk-coverage curves, for every group of records that has margins.
+    """Return the areas under risk-coverage curves for every group of records that has margins.
 
     ``aurc`` ranks the answers of the defence by its margin. Beside it those answers are ranked by the confidence of the
     undefended model, and that model's own answers by its confidence and by its logit margin. ``excess_...`` are excess areas:
@@ -185,9 +185,9 @@ def _compared(part: polars.DataFrame, bootstrap: int, seed: int) -> dict[str, fl
 def bootstrapped(
     first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, ArrayLike], times: int, seed: int, units: ArrayLike | None = None
 ) -> tuple[float, float]:
-    """95 % interval of the area of the first minus that of the second, both (correct, score) of the same samples.
+    """Return the 95 % interval of the area of the first minus that of the second, both (correct, score) of the same samples.
 
-    ``units`` tells which samples are drawn together; each is drawn alone when it is None.
+    ``units`` (N,) names the unit of each sample; units are resampled as a whole. None makes each sample a unit.
     """
     samples = len(np.asarray(first[0]))
     unit = np.arange(samples) if units is None else np.unique(units, return_inverse=True)[1]
@@ -205,7 +205,7 @@ def bootstrapped(
 
 
 def _areas(correct: ArrayLike, score: ArrayLike, counts: NDArray[np.int64]) -> Numbers:
-    """(B,) the area where sample i is there ``counts[:, i]`` times."""
+    """Return the areas (B,) where sample i occurs ``counts[:, i]`` times."""
     right, scores = _checked(correct, score)
     order = np.argsort(-scores, kind="stable")
     ends, drawn = _ends(scores[order]), counts[:, order]
@@ -216,7 +216,7 @@ def _areas(correct: ArrayLike, score: ArrayLike, counts: NDArray[np.int64]) -> N
 
 
 def _ends(scores: Numbers) -> NDArray[np.int64]:
-    """Positions of the last sample of every score, where scores fall."""
+    """Return the position of the last sample of every distinct score, for falling scores."""
     return np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
 
 

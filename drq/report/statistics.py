@@ -1,7 +1,7 @@
-"""How far to trust a count: intervals and tests for shares of samples. Shares are in percent, differences in points.
+"""Compute intervals and tests for shares of samples. Shares are in percent, differences in points.
 
-Everything is vectorised over the cells of a table. Intervals take numbers that are not whole: samples that depend on each other
-count as fewer than they are.
+Everything is vectorised over the cells of a table. Intervals accept counts that are not whole, since dependent samples count as
+fewer independent ones.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 Numbers = NDArray[np.float64]
 
 Z = 1.959963984540054  # 95 % of a normal distribution lie within so many standard deviations
-TINY = 1e-300  # in a divisor, where 0 / 0 is 0
+TINY = 1e-300  # least divisor, so that 0 / 0 is 0
 BISECTIONS = 60  # halve an interval of length 1 below the last digit
 
 
 def student(freedom: int) -> float:
-    """As :data:`Z`, for a mean whose spread is known from so many degrees of freedom only: Student's t, to 1 % from 4 on.
+    """Return Student's t for a 95 % interval with this many degrees of freedom, accurate to 1 % from 4 on.
 
-    The expansion of Cornish and Fisher (1937).
+    It uses the expansion of Cornish and Fisher (1937).
 
     >>> round(student(9), 2)
     2.26
@@ -34,7 +34,7 @@ def student(freedom: int) -> float:
 
 
 def wilson(correct: ArrayLike, total: ArrayLike) -> tuple[Numbers, Numbers]:
-    """95 % interval of a share, in percent: the score interval of Wilson (1927). Without samples it is 0 to 100.
+    """Return the 95 % interval of a share, in percent: Wilson's score interval (1927). Without samples it is 0 to 100.
 
     >>> low, high = wilson([10, 0], [10, 0])
     >>> low.round(1).tolist(), high.round(1).tolist()
@@ -49,7 +49,7 @@ def wilson(correct: ArrayLike, total: ArrayLike) -> tuple[Numbers, Numbers]:
 
 
 class Paired(NamedTuple):
-    """How two answers to the same samples compare."""
+    """The difference between two shares of the same samples, with its interval and p-value."""
 
     difference: Numbers  # points
     low: Numbers
@@ -58,7 +58,7 @@ class Paired(NamedTuple):
 
 
 def paired(fixed: ArrayLike, spoiled: ArrayLike, total: ArrayLike) -> Paired:
-    """Difference between two shares of the same samples, in points, with its interval and the exact test of McNemar.
+    """Compare two shares of the same samples: difference in points, interval, and the exact test of McNemar.
 
     ``fixed`` samples are right only in the first share, ``spoiled`` ones only in the second. Without samples the difference is
     NaN. The p-value is exact and the interval is not quite: close to 0.05 they may disagree on whether 0 is possible.
@@ -72,7 +72,7 @@ def paired(fixed: ArrayLike, spoiled: ArrayLike, total: ArrayLike) -> Paired:
 
 
 def tango(fixed: ArrayLike, spoiled: ArrayLike, total: ArrayLike) -> tuple[Numbers, Numbers]:
-    """95 % interval of the difference between two shares of the same samples, in points.
+    """Return the 95 % interval of the difference between two shares of the same samples, in points.
 
     It is the score interval of Tango (1998, Statistics in Medicine 17, 891-908). Unlike the textbook's it has a length where
     no sample differs, and stays within -100 and 100.
@@ -82,7 +82,7 @@ def tango(fixed: ArrayLike, spoiled: ArrayLike, total: ArrayLike) -> tuple[Numbe
 
 
 def _score_limit(fixed: Numbers, spoiled: Numbers, number: Numbers) -> Numbers:
-    """The largest difference that the score test does not reject."""
+    """Return the largest difference that the score test does not reject."""
     low = np.where(number > 0, (fixed - spoiled) / np.maximum(number, TINY), 1.0)
     high = np.ones_like(low)
     for _ in range(BISECTIONS):
@@ -95,7 +95,7 @@ def _score_limit(fixed: Numbers, spoiled: Numbers, number: Numbers) -> Numbers:
 
 
 def _spoiled_share(fixed: Numbers, spoiled: Numbers, number: Numbers, difference: Numbers) -> Numbers:
-    """Its most likely value, given the difference: the larger root of a quadratic equation."""
+    """Return the most likely share of spoiled samples, given the difference: the larger root of a quadratic equation."""
     a = 2 * np.maximum(number, TINY)
     b = (2 * number - fixed + spoiled) * difference - fixed - spoiled
     c = -spoiled * difference * (1 - difference)
@@ -103,9 +103,9 @@ def _spoiled_share(fixed: Numbers, spoiled: Numbers, number: Numbers, difference
 
 
 def sign_test(more: ArrayLike, less: ArrayLike) -> Numbers:
-    """Two-sided p-value of the sign test, which on pairs is the exact test of McNemar.
+    """Return the two-sided p-value of the sign test, which on pairs is the exact test of McNemar.
 
-    It is how often fair coins fall at least as unevenly as the samples that differ.
+    It is the probability that fair coins fall at least as unevenly as the samples that differ.
 
     >>> sign_test([5, 3, 0], [0, 3, 0]).round(9).tolist()
     [0.0625, 1.0, 1.0]
@@ -119,7 +119,7 @@ def sign_test(more: ArrayLike, less: ArrayLike) -> Numbers:
 
 
 def score_test(more: ArrayLike, less: ArrayLike) -> Numbers:
-    """Two-sided p-value of McNemar's score test, for numbers that need not be whole; 1 without any.
+    """Return the two-sided p-value of McNemar's score test, for counts that need not be whole; 1 where both are 0.
 
     >>> score_test([10, 0], [0, 0]).round(4).tolist()  # 10 ** 0.5 standard deviations
     [0.0016, 1.0]
@@ -131,7 +131,7 @@ def score_test(more: ArrayLike, less: ArrayLike) -> Numbers:
 
 
 def binomial_below(count: int, total: int, share: float) -> float:
-    """Probability of at most ``count`` successes in ``total`` trials that succeed with probability ``share``.
+    """Return the probability of at most ``count`` successes in ``total`` trials that succeed with probability ``share``.
 
     >>> round(binomial_below(1, 3, 0.5), 9)
     0.5
@@ -140,7 +140,7 @@ def binomial_below(count: int, total: int, share: float) -> float:
         return float(count >= total or (count >= 0 and share <= 0))
     if count > total * share:  # sum the shorter tail
         return 1 - binomial_below(total - count - 1, total, 1 - share)
-    # From the largest term downward each is a fraction of the one before; far beyond the standard deviation nothing is left.
+    # Each term is a fraction of the one before, from the largest down; far beyond the standard deviation they vanish.
     terms = np.arange(count, max(0, count - 20 * math.isqrt(total) - 50), -1, dtype=float)
     ratios = terms / (total - terms + 1) * ((1 - share) / share)
     return math.exp(_log_binomial(count, total, share)) * (1 + float(np.cumprod(ratios).sum()))

@@ -1,10 +1,10 @@
-"""Tables: pure functions of records that count who was right, how sure that is, and what it cost.
+"""Compute tables from records: accuracies, their intervals, differences to a reference, and costs.
 
 Every table has one row for each group of records and each defence in it, with the columns of :data:`VALUES`. Shares are in
-percent, differences in points, ``low`` and ``high`` end 95 % intervals. ``expression`` is code: evaluated with ``records`` and
-``pl`` (polars), it gives the accuracy of its row again.
+percent, differences in points, ``low`` and ``high`` are the ends of 95 % intervals. ``expression`` is code: evaluated with
+``records`` and ``pl`` (polars), it gives the accuracy of its row again.
 
-Defences are compared with a reference, on the samples that both have. What it is right on depends on whom the threat looked at:
+Defences are compared with a reference, on the samples that both have. When it counts as right depends on what was attacked:
 
 - ``victim`` is "base": all defences saw the same x', so rows are compared sample by sample.
 - ``victim`` is "defence": every defence saw an x' made against itself, and one that was made against DRQ says little about the
@@ -33,9 +33,9 @@ __all__ = ["against_paper", "cells", "csv", "latex", "markdown", "mean_over_data
 
 GROUP = ("model", "data", "suite", "threat", "victim")
 SUITE = ("model", "data", "suite", "victim")
-WORST_CASE = "worst case"  # its name among the threats
+WORST_CASE = "worst case"  # name that stands in the column of threats
 EVERYTHING = "everything"  # the suite of all threats
-PUBLISHED = ("experiment", "model", "data", "suite", "threat", "defence")  # tell a published number from others
+PUBLISHED = ("experiment", "model", "data", "suite", "threat", "defence")  # columns that identify a published number
 COSTS = ("passes", "threat_passes", "seconds")
 VALUES = {
     "data_sets": "over how many data sets the mean is taken",
@@ -63,21 +63,21 @@ VALUES = {
 
 
 def cells(records: polars.DataFrame, by: Sequence[str] = GROUP, reference: str = UNDEFENDED) -> polars.DataFrame:
-    """Accuracy of every defence in every group of records, beside the reference.
+    """Return the accuracy of every defence in every group of records, beside the reference.
 
     Args:
         records: one row for each sample, threat and defence.
-        by: columns that tell groups apart; a group has a sample at most once for each defence.
+        by: columns that identify groups; a group has a sample at most once for each defence.
         reference: the defence to compare with. Its own rows are compared with nothing.
     """
     pl = require_polars()
     answers = _answers(records, by, by)
     samples = answers.lazy().with_columns(threats=1, complete=pl.lit(True))
-    return _finished(_counts(_with_reference(samples, answers, by, reference), by), Cell(by, reference))
+    return _with_statistics(_counts(_with_reference(samples, answers, by, reference), by), Cell(by, reference))
 
 
 def worst_case(records: polars.DataFrame, by: Sequence[str] = SUITE, reference: str = UNDEFENDED) -> polars.DataFrame:
-    """Accuracy where a sample counts as correct only if the defence was right under every threat of the group.
+    """Return accuracies where a sample counts as correct only if the defence was right under every threat of the group.
 
     By default a group is a suite of threats; ``by=("model", "data", "victim")`` takes the worst case over all threats. Only
     samples on which all threats of the group were tried count, and ``left_out`` says how many do not; a defence that lacks a
@@ -93,11 +93,11 @@ def worst_case(records: polars.DataFrame, by: Sequence[str] = SUITE, reference: 
     names = {"suite": EVERYTHING, "threat": WORST_CASE}
     table = _counts(_with_reference(samples, answers, by, reference), by)
     table = table.with_columns(pl.lit(name).alias(column) for column, name in names.items() if column not in by)
-    return _finished(table, WorstCase(by, reference))
+    return _with_statistics(table, WorstCase(by, reference))
 
 
 def mean_over_data(records: polars.DataFrame, by: Sequence[str] = GROUP, reference: str = UNDEFENDED) -> polars.DataFrame:
-    """Mean accuracy over corruptions of the same data: ``cifar10-c/fog/5`` and its like become ``cifar10-c/*/5``.
+    """Return mean accuracies over corruptions of the same data: ``cifar10-c/fog/5`` and others become ``cifar10-c/*/5``.
 
     Only the fifteen standard corruptions belong together, and ``data_sets`` says how many of them there are. Every data set
     counts the same. Intervals are those of all answers together; but the answers to one image under several corruptions depend on
@@ -111,14 +111,14 @@ def mean_over_data(records: polars.DataFrame, by: Sequence[str] = GROUP, referen
     samples = answers.lazy().with_columns(threats=1, complete=pl.lit(True))
     samples = _with_reference(samples, answers, by, reference)
     shares = _counts(samples, by).with_columns(family=pl.col("data").cast(pl.String).replace(family))
-    return _finished(_means(samples, shares, by), MeanOverData(by, reference))
+    return _with_statistics(_means(samples, shares, by), MeanOverData(by, reference))
 
 
 def against_paper(table: polars.DataFrame, published: polars.DataFrame) -> polars.DataFrame:
-    """The table with columns ``published``, the number in the paper, and ``minus_paper``; nothing where the paper has none.
+    """Add columns ``published``, the number in the paper, and ``minus_paper``; both are null where the paper has none.
 
     Args:
-        table: of this module.
+        table: a table of this module.
         published: those columns of :data:`PUBLISHED` that tell its numbers apart, and value. Where the paper has two values for
             the same cell, ``experiment`` in the table tells which one; without it the first counts.
     """
@@ -130,7 +130,7 @@ def against_paper(table: polars.DataFrame, published: polars.DataFrame) -> polar
 
 
 def _answers(records: polars.DataFrame, by: Sequence[str], unit: Sequence[str]) -> polars.DataFrame:
-    """What tables need of the records; ``unit`` and the defence tell rows of a sample apart. Names as categories join faster."""
+    """Return the columns that tables need; ``unit`` and defence identify a sample's rows. Categories join faster than names."""
     pl = require_polars()
     names = [*COLUMNS][: [*COLUMNS].index("defence")]
     for name in by:
@@ -151,7 +151,7 @@ def _answers(records: polars.DataFrame, by: Sequence[str], unit: Sequence[str]) 
 
 
 def _with_reference(samples: polars.LazyFrame, answers: polars.DataFrame, by: Sequence[str], reference: str) -> polars.LazyFrame:
-    """Whether the reference was right on the same sample: nothing where it has no such sample, or is itself the defence."""
+    """Add whether the reference was right on the same sample: null where it lacks the sample, or is itself the defence."""
     pl = require_polars()
     common = [name for name in by if name not in SETTINGS]
     itself, static = pl.col("defence") == reference, (pl.col("victim") == "defence") & (reference == UNDEFENDED)
@@ -172,7 +172,7 @@ def _with_reference(samples: polars.LazyFrame, answers: polars.DataFrame, by: Se
 
 
 def _counts(samples: polars.LazyFrame, by: Sequence[str]) -> polars.DataFrame:
-    """One row for each group and defence, in the order of the records."""
+    """Return one row of counts for each group and defence, in the order of the records."""
     pl = require_polars()
     right, beside = pl.col("right"), pl.col("reference_right")
     sums = {"images": right.count(), "left_out": pl.len() - right.count(), "correct": right.sum(), "compared": beside.count()}
@@ -219,14 +219,14 @@ def _means(samples: polars.LazyFrame, shares: polars.DataFrame, by: Sequence[str
     )
     share, fixed, spoiled = pl.col("accuracy") / 100, pl.col("fixed_share"), pl.col("spoiled_share")
     table = families.join(_spreads(samples, shares, by, group), on=group, nulls_equal=True).with_columns(
-        weight=_worth(share * (1 - share), "spread", "images"),
-        compared_weight=_worth(fixed + spoiled - (fixed - spoiled) ** 2, "difference_spread", "compared"),
+        weight=_independent_answers(share * (1 - share), "spread", "images"),
+        compared_weight=_independent_answers(fixed + spoiled - (fixed - spoiled) ** 2, "difference_spread", "compared"),
     )
     return table.rename({"family": "data"}).sort("row").collect()
 
 
-def _worth(single: polars.Expr, spread: str, most: str) -> polars.Expr:
-    """As how many independent answers all count: their mean would have the same variance. ``single`` is that of one answer."""
+def _independent_answers(single: polars.Expr, spread: str, most: str) -> polars.Expr:
+    """Return the number of independent answers whose mean has the same variance; ``single`` is the variance of one answer."""
     pl = require_polars()
     number = single * pl.col("data_sets") ** 2 / pl.col(spread)
     worth: polars.Expr = pl.when(single > 0).then(pl.min_horizontal(number, most)).otherwise("pictures")
@@ -234,7 +234,7 @@ def _worth(single: polars.Expr, spread: str, most: str) -> polars.Expr:
 
 
 def _spreads(samples: polars.LazyFrame, shares: polars.DataFrame, by: Sequence[str], group: Sequence[str]) -> polars.LazyFrame:
-    """Variances of sums over data sets of the accuracy and of the difference: images are independent, answers to one are not."""
+    """Return variances of sums over data sets of accuracy and difference: images are independent, answers to one are not."""
     pl = require_polars()
     right = pl.col("right").cast(pl.Float64)
     gain = right - pl.col("reference_right").cast(pl.Float64)
@@ -254,8 +254,8 @@ def _spreads(samples: polars.LazyFrame, shares: polars.DataFrame, by: Sequence[s
     )
 
 
-def _finished(table: polars.DataFrame, code: Cell) -> polars.DataFrame:
-    """The table with intervals, tests and expressions, its columns in their order."""
+def _with_statistics(table: polars.DataFrame, code: Cell) -> polars.DataFrame:
+    """Return the table with intervals, tests and expressions, and with its columns in order."""
     pl = require_polars()
     names = ("accuracy", "weight", "fixed_share", "spoiled_share", "compared_weight")
     share, weight, fixed, spoiled, compared = (table[name].cast(pl.Float64).fill_null(0).to_numpy() for name in names)

@@ -1,4 +1,4 @@
-"""Tables as text: Markdown, LaTeX and CSV. What would break the format is escaped; numbers have the digits that they deserve."""
+"""Format tables as Markdown, LaTeX and CSV, with escaped text and sensibly rounded numbers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LATEX |= {"^": r"\textasciicircum{}", "|": r"\textbar{}", "<": r"\textless{}", "
 
 
 def wide(table: polars.DataFrame, reference: str = UNDEFENDED) -> polars.DataFrame:
-    """The layout of the paper: a row for each model, data set and threat, a column for each defence.
+    """Return the table in the paper's layout: a row for each model, data set and threat, a column for each defence.
 
     The reference shows its accuracy and interval, as ``83.5 [81.1, 85.7]``; others their accuracy and the difference, as
-    ``85.2 +1.7*``, where ``*`` marks p < 0.05. Where threats looked at the defence, the undefended model shows its static worst
+    ``85.2 +1.7*``, where ``*`` marks p < 0.05. Where threats attacked the defence, the undefended model shows its static worst
     case. Suite and experiment have a column only where rows differ in nothing else, and the victim where there are several.
     """
     pl = require_polars()
@@ -49,7 +49,7 @@ def wide(table: polars.DataFrame, reference: str = UNDEFENDED) -> polars.DataFra
 
 
 def _keys(table: polars.DataFrame) -> list[str]:
-    """Columns that tell rows of the wide layout apart; groups stand before the first value."""
+    """Return the columns that identify rows of the wide layout; they stand before the first value."""
     keys = [name for name in table.columns[: table.columns.index("data_sets")] if name != "defence"]
     if table["victim"].n_unique() < 2:
         keys.remove("victim")
@@ -75,7 +75,7 @@ def _static(row: Mapping[str, Any]) -> str:
 
 
 def markdown(table: polars.DataFrame) -> str:
-    """A table in Markdown, numbers to the right. Columns of code are left out."""
+    """Return a table as Markdown, numbers aligned right, without the columns of code."""
     shown = table.drop(CODE, strict=False)
     head, *rows = ([_markdown(text) for text in row] for row in _texts(shown))
     rule = ["---:" if kind.is_numeric() else "---" for kind in shown.dtypes]
@@ -83,7 +83,7 @@ def markdown(table: polars.DataFrame) -> str:
 
 
 def text_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Cells that are text already, as a table in Markdown.
+    """Return cells that are already text as a table in Markdown.
 
     >>> print(text_table(("who", "what"), [("DRQ", 1)]))
     | who | what |
@@ -95,7 +95,7 @@ def text_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
 
 
 def latex(table: polars.DataFrame) -> str:
-    """A table in LaTeX with the rules of the package booktabs. Columns of code are left out."""
+    """Return a table as LaTeX with the rules of the package booktabs, without the columns of code."""
     shown = table.drop(CODE, strict=False)
     head, *rows = (_latex_row(row) for row in _texts(shown))
     lines = "".join(f"  {line}\n" for line in (r"\toprule", head, r"\midrule", *rows, r"\bottomrule"))
@@ -104,20 +104,20 @@ def latex(table: polars.DataFrame) -> str:
 
 
 def csv(table: polars.DataFrame) -> str:
-    """A table as comma-separated values, for programs: all columns, numbers to eight digits."""
+    """Return a table as comma-separated values: all columns, numbers to eight digits."""
     pl = require_polars()
     return table.with_columns(pl.selectors.float().round_sig_figs(8)).write_csv()
 
 
 def _texts(table: polars.DataFrame) -> Iterator[list[str]]:
-    """The head, then the rows."""
+    """Yield the column names, then the rows, as texts."""
     yield [BREAKS.sub(" ", name) for name in table.columns]
     for row in table.iter_rows():
         yield [BREAKS.sub(" ", number(name, value)) for name, value in zip(table.columns, row, strict=True)]
 
 
 def number(column: str, value: Any) -> str:
-    """A value of a table as text.
+    """Return a value of a table as text.
 
     >>> [number("accuracy", 83.456), number("difference", 1.5), number("p_value", 1e-9), number("seconds", 0.0123456)]
     ['83.46', '+1.50', '<0.001', '0.01235']
@@ -140,7 +140,7 @@ def _signed(value: float, digits: int) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Escaped; a bracket only where it could end the text of a link, so that intervals stay readable."""
+    """Escape Markdown; brackets only where they could end the text of a link, so that intervals stay readable."""
     return re.sub(r"[\\`*_<|~&$]|\](?=[(\[:])", r"\\\g<0>", text)
 
 

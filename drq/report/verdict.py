@@ -1,7 +1,7 @@
-"""The verdict: in plain words what defences gain, where they lose, what they cost, and whether they stand attacks on themselves.
+"""Give a verdict on defences in words: what they gain, where they lose, what they cost, and whether gains survive attacks.
 
 A difference counts as a gain or a loss only where chance alone makes one as large in less than 5 of 100 cases. A gain survives
-attacks on the defence itself only where its whole 95 % interval over the undefended model lies above 0.
+attacks on the defence itself only where the whole 95 % interval of the difference to the undefended model lies above 0.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from drq.report.tables import cells, mean_over_data, worst_case
 if TYPE_CHECKING:
     from polars import DataFrame, Expr
 
-CHANCE = 0.05
-FEWEST = 6  # samples that all differ have p < 0.05; fewer never do
+CHANCE = 0.05  # level of significance
+FEWEST = 6  # with fewer samples no difference is significant, even if all differ
 UNTESTED = (
     "No attack in these records looked at a defence itself. Attacks that were made against the undefended model and then "
     "transferred are easy to withstand: gains under them are not evidence of security."
@@ -42,13 +42,13 @@ Sentence = tuple[str | Share, ...]
 
 @dataclass(frozen=True)
 class Finding:
-    """A defence beside the reference on the same samples. Differences are in points; their 95 % interval is low to high."""
+    """The comparison of a defence with the reference on the same samples. Differences are in points, with a 95 % interval."""
 
     model: str
     data: str
     threat: str
     defence: str
-    adaptive: bool  # the threat looked at the defence itself; the reference is the static worst case
+    adaptive: bool  # the threat attacked the defence itself; the reference is the static worst case
     transferred: bool  # the threat is an attack, but on the undefended model
     images: int
     compared: int  # of them, images that the reference was measured on too
@@ -61,36 +61,36 @@ class Finding:
 
     @property
     def kind(self) -> Kind:
-        """What the difference is."""
+        """Whether the difference is a gain, a loss, or may be chance."""
         if self.p_value >= CHANCE or self.difference == 0:
             return "even"
         return "gain" if self.difference > 0 else "loss"
 
     @property
     def survives(self) -> bool:
-        """Whether the whole interval of the difference lies above 0, and chance alone seldom makes such a difference."""
+        """Whether the whole interval of the difference lies above 0, and the difference is significant."""
         return self.low > 0 and self.p_value < CHANCE
 
     @property
     def change(self) -> str:
-        """The difference with its interval."""
+        """The difference with its interval, in words."""
         return f"{self.difference:+.1f} points [{self.low:+.1f}, {self.high:+.1f}]"
 
     @property
     def name(self) -> str:
-        """What was measured."""
+        """The defence, model, data and threat."""
         return f"{self.defence} on {self.model}, {self.data}, {self.threat}"
 
     @property
     def weight(self) -> str:
-        """How much it is worth: the number of images, and how often chance alone makes such a difference."""
+        """The number of images and the p-value, in words."""
         part = "" if self.compared == self.images else f", compared on {self.compared:,}"
         chance = "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.3f}"
         attack = ", transferred attack" if self.transferred else ""
         return f"{self.images:,} images{part}, {chance}{attack}"
 
     def shares(self) -> Sentence:
-        """Both accuracies."""
+        """Return a sentence with both accuracies."""
         if not self.adaptive:
             return ("from ", self.reference, " to ", self.accuracy, " %")
         end = "The gain survives." if self.survives else "No gain survives."
@@ -103,7 +103,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an answer costs on average, and how many times that of the reference; None where the reference was not measured."""
+    """The mean cost of an answer, and its ratio to the reference's; None where the reference was not measured."""
 
     model: str
     device: str
@@ -116,7 +116,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What records say about every defence that is not the reference. As a string it is plain text."""
+    """The findings about every defence other than the reference. As a string it is plain text."""
 
     reference: str
     defences: tuple[str, ...]
@@ -125,15 +125,15 @@ class Verdict:
     costs: tuple[Cost, ...]
 
     def of_kind(self, kind: Kind) -> list[Finding]:
-        """Gains, losses, or what may be chance."""
+        """Return the findings of one kind."""
         return [each for each in self.findings if each.kind == kind]
 
     def headlines(self) -> list[str]:
-        """A sentence or two for each defence; one for all that cannot be compared."""
+        """Return a sentence or two for each defence, and one for all that cannot be compared."""
         if not self.defences:
             return [f"Only {self.reference} was evaluated: there is nothing to compare it with."]
         known = {each.defence for each in (*self.findings, *self.adaptive)}
-        lines = [" ".join(filter(None, (self._balance(each), self._stand(each)))) for each in self.defences if each in known]
+        lines = [" ".join(filter(None, (self._balance(each), self._survival(each)))) for each in self.defences if each in known]
         unknown = [each for each in self.defences if each not in known]
         if unknown:
             names = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
@@ -159,7 +159,7 @@ class Verdict:
         better = f"{defence} is better than {self.reference} in {gains} of {count} comparisons{attacks}"
         return f"{better}, worse in {losses or 'none'}.{others}"
 
-    def _stand(self, defence: str) -> str | None:
+    def _survival(self, defence: str) -> str | None:
         mine = [each for each in self.adaptive if each.defence == defence]
         if not mine:
             return "Attacks on it were not tried." if self.adaptive else None
@@ -169,7 +169,7 @@ class Verdict:
         return f"Under attacks on the defence itself the gain survives in {survived} of {len(mine)} cases only."
 
     def prices(self) -> list[str]:
-        """What the answers of each defence cost, in words."""
+        """Return the cost of each defence's answers, in words."""
         return [_price([each for each in self.costs if each.defence == name], self.reference) for name in self.defences]
 
     def __str__(self) -> str:
@@ -186,10 +186,10 @@ class Verdict:
 
 
 def verdict(records: DataFrame, *, reference: str = "standard") -> Verdict:
-    """The verdict on the records of a run.
+    """Return the verdict on the records of a run.
 
-    Compared is every defence with the ``reference``: under every threat, in the worst case of every suite of several threats, and
-    in the mean over corruptions. Threats that looked at the defence itself are set apart.
+    Every defence is compared with the ``reference``: under every threat, in the worst case of every suite of several threats, and
+    in the mean over corruptions. Threats that attacked the defence itself are listed separately.
     """
     require_rows(records, whole=True)
     tables = (count(records, reference=reference) for count in (cells, worst_case, mean_over_data))
@@ -197,7 +197,7 @@ def verdict(records: DataFrame, *, reference: str = "standard") -> Verdict:
 
 
 def from_tables(records: DataFrame, found: DataFrame, worst: DataFrame, means: DataFrame, *, reference: str) -> Verdict:
-    """The verdict from the tables of :mod:`drq.report.tables`: cells, worst case and mean over data, which take the time."""
+    """Return the verdict from tables that are already computed, which takes most of the time."""
     pl = require_polars()
     several = worst.filter(pl.col("threats") > 1).with_columns(threat="worst case of " + pl.col("suite"))
     findings = [each for table in (found, several, means) for each in _findings(table, reference) if not each.adaptive]
@@ -237,7 +237,7 @@ def _costs(records: DataFrame, reference: str) -> list[Cost]:
 
 
 def _times(name: str) -> Expr:
-    """How many times the reference; nothing where that is nothing."""
+    """Return the ratio to the reference; null where the reference has none."""
     pl = require_polars()
     times: Expr = pl.when(pl.col(f"base_{name}") > 0).then(pl.col(name) / pl.col(f"base_{name}"))
     return times
@@ -252,13 +252,13 @@ def _price(costs: list[Cost], reference: str) -> str:
 
 
 def _between(values: list[float]) -> str:
-    """The range of values, as one number where they look the same."""
+    """Return the range of values, as one number where both ends look the same."""
     ends = rounded(min(values)), rounded(max(values))
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
 def rounded(value: float) -> str:
-    """A number in about three digits.
+    """Return a number with about three digits.
 
     >>> rounded(12345.6), rounded(1.5), rounded(0.012345)
     ('12,346', '1.5', '0.0123')

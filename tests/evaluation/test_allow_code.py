@@ -165,7 +165,7 @@ def test_a_report_runs_nothing(name, kept, canary):
     assert main(["report", str(path), "--format", "csv"]) == 0
     assert main(["report", str(path), "--allow-code"]) == 2
     run = drq.Run.open(path)
-    assert len(run_report.rows(run)) == 2
+    assert len(run_report.records_of(run)) == 2
     assert "python:canary" in Path(path, "report.html").read_text()
     assert silent(canary)
 

@@ -77,7 +77,7 @@ def test_all_changes_have_one_symmetric_scale(norm):
         assert len(changes) == 4
         for each in changes:
             assert each.get_clim() == pytest.approx((-expected, expected), rel=1e-5)
-        assert any(card_content.short(expected) in each and "one scale" in each for each in texts(figure))
+        assert any(card_content.format_radius(expected) in each and "one scale" in each for each in texts(figure))
 
 
 def confidence_bars(figure):
@@ -103,7 +103,7 @@ def test_many_classes_are_cut_and_said_to_be():
     model = nn.Sequential(nn.Flatten(), nn.Linear(36, 9)).eval()
     decision = drq.DRQ(model, "linf", 0.1, keep_points=True, classes=4).decide(images(1)[:1])
     ax = confidence_bars(plots.card(decision))
-    assert len(ax.get_yticklabels()) == card_content.CLASSES == 6
+    assert len(ax.get_yticklabels()) == card_content.MOST_CLASSES == 6
     assert "6 most confident of 9 classes" in ax.get_xlabel()
     notes = [each.get_text() for each in ax.texts]
     assert notes.count("not searched") == 2
@@ -134,7 +134,7 @@ def test_words_say_the_answer_the_region_and_the_cost():
     assert f"{int(decision.passes)} passes" in said
     other = replace(decision, base_label=decision.runner_up)
     assert f"where the model alone answers {names[int(decision.runner_up)]}" in " ".join(
-        card_content.Told.of(other, names).words()
+        card_content.CardContent.from_decision(other, names).sentences()
     )
     if int(decision.label) == int(decision.base_label):
         assert "as the model alone does" in said
@@ -166,7 +166,7 @@ def test_of_many_features_those_that_changed_most_are_shown():
     for each in (label, second):
         explored, quantified = (point[0] for point in points(torch.tensor([each])))
         most = torch.stack([most, (explored - decision.x[0]).abs(), (quantified - explored).abs()]).amax(0)
-    assert len(shown) == found_points.FEATURES == 10
+    assert len(shown) == found_points.MOST_FEATURES == 10
     assert most[[*shown]].min() >= max(most[each] for each in range(30) if each not in shown)
 
 
