@@ -8,7 +8,7 @@ import drq
 from drq import threats
 from drq.evaluation import reading
 from drq.restoration import Restoration
-from drq.threats.pursuit import aimed_at
+from drq.threats.pursuit import as_target
 
 
 @pytest.fixture(name="pictures")
@@ -132,7 +132,7 @@ def test_attackers_follow_a_class_through_the_front():
     y, rival, radius = torch.zeros(5).long(), torch.ones(5).long(), torch.full((5,), 0.1)
     values, slopes = [], []
     for front, point in ((halved, x), (None, halved(x))):
-        target = aimed_at(drq.DRQ(model, "linf", 0.1, front=front).eval())
+        target = as_target(drq.DRQ(model, "linf", 0.1, front=front).eval())
         point = point.clone().requires_grad_()
         value = target.contest(y, rival, radius)(point).value
         value.sum().backward()

@@ -1,4 +1,4 @@
-"""Ways to answer with a given model, behind one call, so that they can be compared."""
+"""Define ways to answer with a given model, with a common interface, so that they can be compared."""
 
 from collections.abc import Mapping
 

@@ -1,8 +1,8 @@
-"""What peers share that fit batch norm or weights to what is asked, and leave the model as it was.
+"""Adapt batch norm or weights to test samples without changing the model: what several peers have in common.
 
-Nothing is copied. The model itself is called, with other tensors for its weights, and with hooks on its batch norm that leave
-when the call ends. So whoever counts the evaluations of the model counts these, too. Gradients follow a point through the last
-look at it; what was adapted is held constant, save the statistics of a batch.
+Nothing is copied. The model itself is called, with other tensors for its weights, and with hooks on its batch norm that are
+removed when the call ends. So all evaluations of the model can be counted. Gradients flow through the last evaluation of a
+sample; what was adapted is held constant, except for the statistics of a batch.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from drq.defences.defended import is_number
 from drq.errors import require
 
-GROUPED = "it needs as many samples at once as its answers shall be fitted to"
+BATCH_REMEDY = "it needs as many samples at once as its answers shall be fitted to"
 
 
 @contextmanager
-def mixed_norms(model: nn.Module, share: float, each: bool = False) -> Iterator[None]:
-    """Meanwhile batch norm has this share of the statistics of what it sees, and takes the rest from those of training.
+def mixed_statistics(model: nn.Module, share: float, each: bool = False) -> Iterator[None]:
+    """Inside the context, mix this share of the batch's statistics into those of batch norm's training.
 
-    With ``each``, it has those of every sample for that sample.
+    With ``each``, every sample has its own statistics.
     """
-    training = any(part.training for part in model.modules())  # it would keep what it sees
+    training = any(part.training for part in model.modules())  # it would update its running statistics
     require(not training, "model", "be in evaluation mode", "a module in training mode", "call model.eval() first")
-    layers = norms(model) if share > 0 else []
+    layers = batch_norms(model) if share > 0 else []
 
     def hook(layer: nn.Module, inputs: tuple[Tensor], _: Tensor) -> Tensor:
         assert isinstance(layer, _BatchNorm)
-        return normalised(layer, inputs[0], share, each)
+        return normalise(layer, inputs[0], share, each)
 
     handles = [layer.register_forward_hook(hook) for layer in layers]
     try:
@@ -42,42 +42,42 @@ def mixed_norms(model: nn.Module, share: float, each: bool = False) -> Iterator[
             handle.remove()
 
 
-def normalised(layer: _BatchNorm, x: Tensor, share: float, each: bool = False) -> Tensor:
-    """What the layer makes of ``x`` with this share of its statistics. They are differentiable, as in training."""
-    wide = widened(x).flatten(2) if x.dim() > 2 else widened(x)[..., None]  # (N, C, places)
+def normalise(layer: _BatchNorm, x: Tensor, share: float, each: bool = False) -> Tensor:
+    """Apply the layer to ``x`` with this share of the batch's statistics, which are differentiable, as in training."""
+    wide = at_least_float32(x).flatten(2) if x.dim() > 2 else at_least_float32(x)[..., None]  # (N, C, places)
     variance, mean = torch.var_mean(wide, [2] if each else [0, 2], correction=0, keepdim=True)
     if layer.running_mean is not None and layer.running_var is not None:
         mean = share * mean + (1 - share) * layer.running_mean[:, None]
         variance = share * variance + (1 - share) * layer.running_var[:, None]
-    found = (wide - mean) * (variance + layer.eps).rsqrt()
+    output = (wide - mean) * (variance + layer.eps).rsqrt()
     if layer.affine:
-        found = found * layer.weight[:, None] + layer.bias[:, None]
-    return found.to(x.dtype).view_as(x)
+        output = output * layer.weight[:, None] + layer.bias[:, None]
+    return output.to(x.dtype).view_as(x)
 
 
 def entropy(logarithms: Tensor) -> Tensor:
-    """Of probabilities that are given by their logarithms."""
+    """Return the entropy of probabilities that are given by their logarithms."""
     return -(logarithms.exp() * logarithms).sum(-1)
 
 
-def widened(x: Tensor) -> Tensor:
-    """At least in float32: halves are too short for squares."""
+def at_least_float32(x: Tensor) -> Tensor:
+    """Return the tensor in float32 if it is in half precision, which is too short for squares."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def norms(model: nn.Module) -> list[_BatchNorm]:
-    """The layers of batch norm."""
+def batch_norms(model: nn.Module) -> list[_BatchNorm]:
+    """Return the model's layers of batch norm."""
     return [each for each in model.modules() if isinstance(each, _BatchNorm)]
 
 
-def affine(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Weights and biases of batch norm, by their names in the model."""
+def affine_parameters(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return the weights and biases of batch norm, with their names in the model."""
     layers = [(name, each) for name, each in model.named_modules() if isinstance(each, _BatchNorm)]
     return [(f"{name}.{kind}".strip("."), value) for name, layer in layers for kind, value in layer.named_parameters()]
 
 
-def check_open(model: nn.Module, name: str) -> None:
-    """A model that heeds other weights and hooks. What was compiled need not, or would keep them."""
+def check_not_compiled(model: nn.Module, name: str) -> None:
+    """Require a model that is neither compiled nor scripted, since those may ignore other weights and hooks."""
     scripted = any(isinstance(each, torch.jit.ScriptModule) for each in model.modules())
     compiled = any(hasattr(each, "_orig_mod") or each._compiled_call_impl is not None for each in model.modules())
     remedy = f"give {name} the model from which it was made"
@@ -85,13 +85,13 @@ def check_open(model: nn.Module, name: str) -> None:
 
 
 def check_norms(model: nn.Module, name: str) -> None:
-    """A model that can be adapted by them."""
+    """Require a model that can be adapted through its batch norm."""
     remedy = "memo adapts models without it, from single samples"
-    check_open(model, name)
-    require(len(norms(model)) > 0, "model", f"have batch norm for {name}", "no layer of it", remedy)
+    check_not_compiled(model, name)
+    require(len(batch_norms(model)) > 0, "model", f"have batch norm for {name}", "no layer of it", remedy)
 
 
 def check_source(source: float) -> None:
-    """How many samples of training the statistics of training count as."""
+    """Require a valid weight of the training statistics, which is a number of training samples."""
     remedy = "it counts samples of training; inf keeps its statistics alone"
     require(is_number(source) and source >= 0, "source", "be a number of at least 0", repr(source), remedy)

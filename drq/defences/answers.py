@@ -1,4 +1,4 @@
-"""What a defended model answers, in the columns of a record."""
+"""Collect the answers of a defended model, in the columns of a record."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from drq.rows import Rows
 from drq.search.gradient import Gradient
 from drq.threats.target import Target, check_label, check_scores
 
-POINTS_BYTES = 2**28  # of the points that DRQ keeps for a batch
+POINTS_BYTES = 2**28  # most memory for the points that DRQ keeps for a batch
 
 
 @dataclass(frozen=True, eq=False)
 class Answers(Rows):
-    """What a defence says about N samples. Columns that only DRQ has are None for others."""
+    """The answers of a defence for N samples. Columns that only DRQ has are None for others."""
 
     prediction: Tensor  # (N,)
     passes: Tensor  # (N,)
     seconds: Tensor  # (N,)
     margin: Tensor | None = None  # (N,)
-    robustness: Tensor | None = None  # (N,) of the answered class
+    robustness: Tensor | None = None  # (N,) robustness of the answered class
     true_robustness: Tensor | None = None
     explored: Tensor | None = None
     true_explored: Tensor | None = None
     radius: Tensor | None = None  # (N,) NaN where none was found
     found: Tensor | None = None
     candidates: Tensor | None = None
-    way: Tensor | None = None  # (N, ...) from the sample to the quantified point of the answered class
+    way: Tensor | None = None  # (N, ...) vector from the sample to the quantified point of the answered class
 
     @property
     def columns(self) -> dict[str, Tensor]:
-        """Those of a record."""
+        """The columns of a record."""
         present = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "way"}
         return {name: value for name, value in present.items() if value is not None}
 
 
 def answered(defence: nn.Module, x: Tensor, y: Tensor, model: nn.Module | None = None) -> Answers:
-    """Ask a defended model about samples whose true labels are known.
+    """Run a defended model on samples whose true labels are known, and time it.
 
     Args:
-        defence: the model in its defence.
+        defence: the defended model.
         x: (N, ...) samples.
-        y: (N,) their labels, which only choose what is reported.
-        model: the one in the defence, whose evaluations count; None for its ``model``, if it decides, else for itself.
+        y: (N,) their true labels, which only choose what is reported.
+        model: the model in the defence, whose evaluations are counted; None for its ``model``, if it decides, else for itself.
     """
     if not isinstance(defence, DRQ):
         return _by_other(defence, x, model)
@@ -59,7 +59,7 @@ def answered(defence: nn.Module, x: Tensor, y: Tensor, model: nn.Module | None =
 
 
 def _pieces(defence: DRQ, x: Tensor) -> list[slice]:
-    """Batches whose kept points fit in memory; the size depends on nothing but shapes, so that a repetition has the same."""
+    """Return batches whose kept points fit in memory; their size depends on shapes only, so that it can be reproduced."""
     with torch.no_grad():
         classes = defence.classes or defence.model(x[:1]).shape[1]
     size = max(1, POINTS_BYTES // (2 * classes * x[0].numel() * x.element_size()))
@@ -87,12 +87,12 @@ def _by_drq(defence: DRQ, x: Tensor, y: Tensor) -> Answers:
         radius=torch.where(decision.found, decision.radius, torch.nan),
         found=decision.found,
         candidates=decision.reached.sum(1),
-        way=_way(decision) if defence.front is None else None,  # behind a front there is no way from the input
+        way=_way(decision) if defence.front is None else None,  # behind a front the points are not in the space of the input
     )
 
 
 def _way(decision: Decision) -> Tensor | None:
-    """From the sample to the quantified point of the answer; NaN where nothing was quantified, None without points."""
+    """Return the vector from the sample to the answer's quantified point; NaN if it was not quantified, None without points."""
     if decision.quantified is None or decision.x is None:
         return None
     rank = (decision.classes == decision.label[:, None]).long().argmax(1)
@@ -103,14 +103,14 @@ def _by_other(defence: nn.Module, x: Tensor, model: nn.Module | None) -> Answers
     inside = model if any(each is model for each in defence.modules()) else None
     counted = Target(defence) if inside is None else Target(inside)
     began = time.perf_counter()
-    with counted.metered() as meter:
+    with counted.counting_rows() as meter:
         label = _label(defence, x)
     passes = torch.full_like(label, -(-meter.rows // len(x)))
     return Answers(prediction=label, passes=passes, seconds=_seconds(began, label))
 
 
 def _label(defence: Any, x: Tensor) -> Tensor:
-    """What it answers. It is asked once: a second look would cost as much, and could differ."""
+    """Return the label of a defence from one evaluation: a second would cost as much, and might differ."""
     with torch.enable_grad():  # a defence may need gradients of its own
         if hasattr(defence, "decide"):
             return check_label(defence.decide(x), x)
@@ -118,20 +118,20 @@ def _label(defence: Any, x: Tensor) -> Tensor:
 
 
 def _seconds(began: float, label: Tensor) -> Tensor:
-    """The share of each sample in the time since then."""
+    """Return the time since ``began``, divided equally among the samples."""
     if label.is_cuda:
         torch.cuda.synchronize(label.device)
     return torch.full_like(label, (time.perf_counter() - began) / len(label), dtype=torch.float64)
 
 
 def settings(defence: nn.Module) -> dict[str, float]:
-    """The settings of DRQ that records carry, as far as it has them."""
+    """Return the settings of DRQ that are recorded; empty for other defences."""
     if not isinstance(defence, DRQ):
         return {}
-    found: dict[str, float] = {"alpha": float(defence.alpha)}
+    values: dict[str, float] = {"alpha": float(defence.alpha)}
     for name, method in (("explore_steps", defence.explore), ("quantify_steps", defence.quantify)):
         if isinstance(method, Gradient):
-            found[name] = method.steps
+            values[name] = method.steps
     if isinstance(defence.radius, Calibrated) and defence.radius.confidence is not None:
-        found["threshold"] = defence.radius.confidence
-    return found
+        values["threshold"] = defence.radius.confidence
+    return values

@@ -1,4 +1,4 @@
-"""Anti-Adversary: a sample moves towards its own class before the model classifies it."""
+"""Define Anti-Adversary, which moves a sample towards its own class before the model classifies it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from drq.defences.defence import Peer
-from drq.defences.defended import out_of_range
-from drq.defences.movements import Moved, carried, check_moves, descended
+from drq.defences.defended import without_range_warning
+from drq.defences.movements import MovedInput, check_moves, move_input, sign_descent
 from drq.objectives import favour
 
 
@@ -20,8 +20,8 @@ class AntiAdversary(Peer):
     Nothing is projected, neither on a ball nor on a box. It costs ``steps + 2`` passes.
 
     Args:
-        steps: towards the label.
-        step: length of a step, in linf.
+        steps: the steps towards the label.
+        step: the length of a step, in linf.
     """
 
     name: ClassVar[str] = "anti-adversary"
@@ -34,21 +34,21 @@ class AntiAdversary(Peer):
         check_moves(self)
 
     def around(self, model: nn.Module) -> AntiAdversarial:
-        """The model that looks where the steps end."""
+        """Return the model that classifies the points where the steps end."""
         return AntiAdversarial(model, self)
 
 
-class AntiAdversarial(Moved):
-    """A model behind :class:`AntiAdversary`."""
+class AntiAdversarial(MovedInput):
+    """A model defended by :class:`AntiAdversary`."""
 
     peer: AntiAdversary
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits (N, C) where the steps end."""
-        look = out_of_range(self.model)
+        """Return the logits (N, C) where the steps end."""
+        model = without_range_warning(self.model)
 
         def move(start: Tensor) -> Tensor:
-            own = favour(look, self.model(start).argmax(1))
-            return descended(own, start, self.peer.steps, self.peer.step)
+            own = favour(model, self.model(start).argmax(1))
+            return sign_descent(own, start, self.peer.steps, self.peer.step)
 
-        return look(carried(x, move))
+        return model(move_input(x, move))

@@ -1,4 +1,4 @@
-"""Test-time augmentation: other views of a sample vote."""
+"""Define test-time augmentation, which averages over several views of a sample."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from drq.defences.defence import Peer
-from drq.defences.votes import Looks
+from drq.defences.votes import MultiView
 from drq.errors import require
 from drq.search.loop import check_count
 from drq.seeds import generator
@@ -23,9 +23,9 @@ class Augmentation(Peer):
     All samples share them. It costs ``samples`` passes.
 
     Args:
-        samples: views of an image, itself included.
-        pixels: largest shift, up, down, left or right.
-        seed: of the views.
+        samples: the number of views of an image, itself included.
+        pixels: the largest shift, up, down, left or right.
+        seed: the seed of the views.
     """
 
     name: ClassVar[str] = "augmentation"
@@ -41,17 +41,17 @@ class Augmentation(Peer):
         check_count("seed", self.seed, "0 is the default")
 
     def around(self, model: nn.Module) -> Augmented:
-        """The model that looks at every view."""
+        """Return the model that classifies every view."""
         return Augmented(model, self)
 
 
-class Augmented(Looks):
-    """A model behind :class:`Augmentation`."""
+class Augmented(MultiView):
+    """A model defended by :class:`Augmentation`."""
 
     peer: Augmentation
 
     def view(self, x: Tensor, number: int) -> Tensor:
-        """The image first, then its mirror image, then random ones."""
+        """Return a view: the first is the image, the second its mirror image, all others are random."""
         pixels = self.peer.pixels
         require(x.dim() == 4, "x", "be images of shape (N, C, H, W)", f"shape {tuple(x.shape)}", "only images have views")
         size = min(x.shape[2:])
@@ -61,13 +61,13 @@ class Augmented(Looks):
         return x[:, :, rows[:, None], columns.flip(0) if mirrored else columns]
 
     def _drawn(self, number: int) -> tuple[int, int, int]:
-        """How far a view is shifted, and whether it is mirrored."""
+        """Draw how far a view is shifted, and whether it is mirrored."""
         source, pixels = generator(self.peer.seed, number), self.peer.pixels
         down, right = torch.randint(-pixels, pixels + 1, (2,), generator=source).tolist()
         return down, right, int(torch.randint(2, (), generator=source))
 
 
 def _reflected(length: int, shift: int, device: torch.device) -> Tensor:
-    """Positions from ``shift`` on, folded back at both ends."""
+    """Return positions from ``shift`` on, reflected at both ends."""
     last = length - 1
     return last - (last - (torch.arange(length, device=device) + shift).abs()).abs()

@@ -1,4 +1,4 @@
-"""What a defence is: given a model, a module that answers in its place."""
+"""Define what a defence is: given a model, it makes a module that answers in the model's place."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Defence(ABC):
 
     @abstractmethod
     def around(self, model: nn.Module) -> nn.Module:
-        """The defended model: it answers by ``decide(x).label``, else by the highest of its scores."""
+        """Return the defended model: its answer is ``decide(x).label``, or else the highest of its scores."""
 
     @property
     @abstractmethod
     def record(self) -> dict[str, Any]:
-        """What it is and every setting, made of what JSON knows."""
+        """The name and every setting, as values that JSON can hold."""
 
 
 @dataclass(frozen=True)
@@ -37,37 +37,37 @@ class Standard(Defence):
     """No defence: the model itself.
 
     Args:
-        front: what the model sees its input through, such as :class:`drq.Restoration`; None for nothing.
+        front: what is applied to the input before the model, such as :class:`drq.Restoration`; None for nothing.
     """
 
     front: Callable[[Tensor], Tensor] | None = None
 
     def around(self, model: nn.Module) -> nn.Module:
-        """The model."""
+        """Return the model, behind its front."""
         return model if self.front is None else Behind(self.front, model)
 
     @property
     def record(self) -> dict[str, Any]:
-        """Its name, and its front where it has one."""
+        """The name, and the front where there is one."""
         return {"defence": "standard"} | ({} if self.front is None else {"front": plain(self.front)})
 
 
 @dataclass(frozen=True)
 class Peer(Defence):
-    """A test-time defence of other authors. Its fields are its settings."""
+    """A test-time defence by other authors. Its fields are its settings."""
 
-    name: ClassVar[str]  # in specs
+    name: ClassVar[str]  # name in specs
     summary: ClassVar[str]
     changes_weights: ClassVar[bool] = False  # whether it trains a copy of the model at test time
 
     @property
     def needs_batch(self) -> bool:
-        """Whether the answer to a sample depends on others that it comes with."""
+        """Whether the answer to a sample depends on the other samples of its batch."""
         return False
 
     @property
     def record(self) -> dict[str, Any]:
-        """Its name and all settings."""
+        """The name and all settings."""
         return {"defence": self.name} | {each.name: plain(getattr(self, each.name)) for each in fields(self)}
 
 
@@ -84,10 +84,10 @@ class Quantified(Defence):
     reach: float = PAPER_REACH
 
     def __post_init__(self) -> None:
-        DRQ(nn.Identity(), **self.settings)  # it checks them before any model is loaded
+        DRQ(nn.Identity(), **self.settings)  # checks the settings before any model is loaded
 
     def around(self, model: nn.Module) -> DRQ:
-        """DRQ around the model; it keeps its points, which tell where the answer came from."""
+        """Return DRQ around the model, with its points kept for the record."""
         card = getattr(model, "card", None)
         given = (self.settings.get("norm"), self.settings.get("radius"))
         region = (card if isinstance(card, Card) else Card("")).region(*given, self.reach)
@@ -95,7 +95,7 @@ class Quantified(Defence):
 
     @property
     def record(self) -> dict[str, Any]:
-        """Settings that differ from the defaults."""
+        """The settings that differ from the defaults."""
         reach = {} if self.reach == PAPER_REACH else {"reach": self.reach}
         return {"defence": "drq"} | reach | {name: plain(value) for name, value in self.settings.items()}
 
@@ -107,14 +107,14 @@ class Custom(Defence):
     Args:
         make: takes the model and the options, and returns the defended module; or where to import such a function, as
             ``package.module:function``.
-        options: for it.
+        options: arguments of that function.
     """
 
     make: str | Callable[..., nn.Module]
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def around(self, model: nn.Module) -> nn.Module:
-        """What the function makes of the model."""
+        """Return what the function makes of the model."""
         make, options = self.make, dict(self.options)
         made: Any = load_python(make, model=model, **options) if isinstance(make, str) else make(model, **options)
         remedy = "return one around the model"
@@ -124,6 +124,6 @@ class Custom(Defence):
 
     @property
     def record(self) -> dict[str, Any]:
-        """Where it comes from, and its options."""
+        """The name of the function, and the options."""
         name = f"{PYTHON}{self.make}" if isinstance(self.make, str) else plain(self.make)
         return {"defence": name} | {key: plain(value) for key, value in self.options.items()}

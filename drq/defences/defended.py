@@ -1,4 +1,4 @@
-"""A model in the defence of a peer: what all of them have in common."""
+"""Define a model that is defended by a peer: what all of them have in common."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from drq.objectives import Model
 
 
 class Label(NamedTuple):
-    """What a defence decides about N samples."""
+    """The decision of a defence for N samples."""
 
     label: Tensor  # (N,)
 
 
 class Vote(NamedTuple):
-    """What randomised smoothing decides about N samples."""
+    """The decision of randomised smoothing for N samples."""
 
     label: Tensor  # (N,) the class with most votes, also where it abstains
     abstains: Tensor  # (N,) bool: the two classes with most votes cannot be told apart
@@ -32,7 +32,7 @@ class Vote(NamedTuple):
 
 
 class Defended(Wrapper):
-    """A model in the defence of a :class:`Peer`. It answers by the highest of its scores."""
+    """A model that is defended by a :class:`Peer`. Its answer is the highest of its scores."""
 
     model: nn.Module
 
@@ -43,28 +43,28 @@ class Defended(Wrapper):
         require(not training, "model", "be in evaluation mode", "a module in training mode", "call model.eval() first")
 
     def decide(self, x: Tensor) -> Label | Vote:
-        """The label of every sample."""
+        """Return the label of every sample."""
         with torch.no_grad():
             return Label(self(x).argmax(1))
 
 
-def out_of_range(model: Model) -> Model:
-    """The model without its warning that inputs leave [0, 1]: some defences move them there on purpose."""
+def without_range_warning(model: Model) -> Model:
+    """Return the model without its warning that inputs leave [0, 1]: some defences move them there on purpose."""
 
-    def look(x: Tensor) -> Tensor:
+    def logits(x: Tensor) -> Tensor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", WrongRange)
             return model(x)
 
-    return look
+    return logits
 
 
 def is_number(value: object) -> bool:
-    """Whether this is a number, which True is not."""
+    """Return whether a value is a number, and not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_amount(name: str, amount: float, remedy: str) -> None:
-    """A finite number of at least 0."""
+    """Require a finite number of at least 0."""
     valid = is_number(amount) and 0 <= amount < math.inf
     require(valid, name, "be a finite number of at least 0", repr(amount), remedy)

@@ -1,4 +1,4 @@
-"""Hedge Defense: a sample moves away from all classes before the model classifies it."""
+"""Define Hedge Defense, which moves a sample away from all classes before the model classifies it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from drq.defences.defence import Peer
 from drq.defences.defended import check_amount
-from drq.defences.movements import Moved, carried, check_moves, descended
+from drq.defences.movements import MovedInput, check_moves, move_input, sign_descent
 from drq.norms import Ball, Bounds, Linf, check_bounds
 from drq.objectives import Objective, Score, every_point
 from drq.search.loop import check_count
@@ -23,11 +23,11 @@ class Hedge(Peer):
     It starts at a random point of the ball; all samples share the draw. It costs ``steps + 1`` passes.
 
     Args:
-        steps: against all classes.
-        step: length of a step, in linf.
-        radius: of the linf ball that steps stay in.
-        bounds: lowest and highest value of the input; None for no limit.
-        seed: of the start.
+        steps: the steps against all classes.
+        step: the length of a step, in linf.
+        radius: the radius of the linf ball that steps stay in.
+        bounds: the lowest and the highest value of the input; None for no limit.
+        seed: the seed of the start.
     """
 
     name: ClassVar[str] = "hedge"
@@ -46,28 +46,28 @@ class Hedge(Peer):
         check_count("seed", self.seed, "0 is the default")
 
     def around(self, model: nn.Module) -> Hedged:
-        """The model that looks where the attack ends."""
+        """Return the model that classifies the points where the attack ends."""
         return Hedged(model, self)
 
 
-class Hedged(Moved):
-    """A model behind :class:`Hedge`."""
+class Hedged(MovedInput):
+    """A model defended by :class:`Hedge`."""
 
     peer: Hedge
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits (N, C) where the steps end."""
+        """Return the logits (N, C) where the steps end."""
         peer = self.peer
 
         def move(center: Tensor) -> Tensor:
             ball = Ball(center, peer.radius, Linf(), peer.bounds)
-            everyone = Objective(self.model, _all_classes, ())
-            return descended(everyone, ball.sample(generator(peer.seed)), peer.steps, peer.step, ball)
+            objective = Objective(self.model, _all_classes, ())
+            return sign_descent(objective, ball.sample(generator(peer.seed)), peer.steps, peer.step, ball)
 
-        logits: Tensor = self.model(carried(x, move, peer.bounds))
+        logits: Tensor = self.model(move_input(x, move, peer.bounds))
         return logits
 
 
 def _all_classes(logits: Tensor) -> Score:
-    """Minus the sum of the cross-entropies of all classes."""
+    """Return minus the sum of the cross-entropies of all classes."""
     return every_point(logits.log_softmax(1).sum(1))

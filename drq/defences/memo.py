@@ -1,4 +1,4 @@
-"""MEMO: all weights descend the entropy of the mean answer over views of one sample."""
+"""Define MEMO, which fits all weights to one sample by the entropy of the mean prediction over its views."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import pad
 
-from drq.defences.adaptation import check_open, check_source, entropy, mixed_norms
+from drq.defences.adaptation import check_not_compiled, check_source, entropy, mixed_statistics
 from drq.defences.defence import Peer
 from drq.defences.defended import Defended, check_amount, is_number
 from drq.errors import require
@@ -23,21 +23,21 @@ from drq.seeds import generator
 class Memo(Peer):
     """Marginal entropy minimisation with one test point (Zhang et al. 2021).
 
-    Views of a sample are made, all weights go down the entropy of their mean prediction by plain gradient steps, and the sample
-    is answered with these weights, which are then forgotten. Samples do not see each other: all get the same random draws.
+    Views of a sample are made, plain gradient steps of all weights lower the entropy of their mean prediction, and the sample is
+    classified with these weights, which are then discarded. Samples are independent: all get the same random draws.
 
     The defaults are the authors' for residual networks on CIFAR-10; on ImageNet they use a rate of 0.00025, 64 views and a
     source of 16. Their views are AugMix mixtures of random crops and mirror images; here they are mirror images, crops and small
     changes of brightness and contrast. It costs ``steps * samples + 1`` passes a sample, all but one with a backward pass.
 
     Args:
-        steps: of the weights, each with new views.
-        rate: of a step; 0 answers like the model.
-        samples: views a step.
-        source: batch norm counts this sample once and the statistics of training so often; infinity for those alone.
+        steps: the steps of the weights, each with new views.
+        rate: the learning rate; 0 answers like the model.
+        samples: the number of views for each step.
+        source: the weight of the training statistics in batch norm, where the sample has weight 1; infinity for those alone.
         crop: how far a crop goes beyond the image, which is continued by reflection, as a share of its side.
-        light: most change of brightness, as a share of the range of the image; and of contrast, as a share of itself.
-        seed: of the views.
+        light: the largest change of brightness, as a share of the image's range, and of contrast, as a share of itself.
+        seed: the seed of the views.
     """
 
     name: ClassVar[str] = "memo"
@@ -63,49 +63,49 @@ class Memo(Peer):
         check_count("seed", self.seed, "any other number gives other views")
 
     def around(self, model: nn.Module) -> nn.Module:
-        """The model, adapted anew to every sample."""
-        check_open(model, self.name)
+        """Return the model that is adapted anew to every sample."""
+        check_not_compiled(model, self.name)
         return MemoAdapted(model, self)
 
 
 class MemoAdapted(Defended):
-    """A model behind :class:`Memo`."""
+    """A model defended by :class:`Memo`."""
 
     model: nn.Module
     peer: Memo
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores (N, C), sample by sample."""
+        """Return the scores (N, C), computed sample by sample."""
         require(x.dim() == 4, "x", "be images of shape (N, C, H, W) for memo", tuple(x.shape), "other samples have no crops")
-        with mixed_norms(self.model, 1 / (self.peer.source + 1)):
-            return torch.cat([functional_call(self.model, self.fitted(row), (row,)) for row in torch.split(x, 1)])
+        with mixed_statistics(self.model, 1 / (self.peer.source + 1)):
+            return torch.cat([functional_call(self.model, self.fit(row), (row,)) for row in torch.split(x, 1)])
 
-    def fitted(self, x: Tensor) -> dict[str, Tensor]:
-        """The weights for one sample (1, C, H, W)."""
+    def fit(self, x: Tensor) -> dict[str, Tensor]:
+        """Return the weights for one sample (1, C, H, W)."""
         draws = generator(self.peer.seed)
         weights = {name: value.detach() for name, value in self.model.named_parameters() if value.is_floating_point()}
         for _ in range(self.peer.steps):
             with torch.inference_mode(False), torch.enable_grad():
                 leaves = {name: value.detach().requires_grad_() for name, value in weights.items()}
-                seen = views(x.detach().clone(), self.peer.samples, self.peer.crop, self.peer.light, draws)
-                scores = functional_call(self.model, leaves, (seen,))
+                augmented = views(x.detach().clone(), self.peer.samples, self.peer.crop, self.peer.light, draws)
+                scores = functional_call(self.model, leaves, (augmented,))
                 mean = scores.log_softmax(1).logsumexp(0) - math.log(len(scores))
-                slopes = torch.autograd.grad(entropy(mean), list(leaves.values()), materialize_grads=True)
-                weights = {name: weights[name] - self.peer.rate * each for name, each in zip(weights, slopes, strict=True)}
+                gradients = torch.autograd.grad(entropy(mean), list(leaves.values()), materialize_grads=True)
+                weights = {name: weights[name] - self.peer.rate * each for name, each in zip(weights, gradients, strict=True)}
         return weights
 
 
 def views(x: Tensor, count: int, crop: float, light: float, draws: torch.Generator) -> Tensor:
-    """Random mirror images and crops of one image (1, C, H, W), a little brighter or darker, within the range of the image."""
+    """Return random mirror images and crops of one image (1, C, H, W), slightly brighter or darker, within the image's range."""
     low, high = x.aminmax()
     height, width = x.shape[-2:]
     rows, columns = round(crop * height), round(crop * width)
     wide = pad(x, (columns, columns, rows, rows), mode="reflect")
-    found = []
+    made = []
     for top, left, mirror, brightness, contrast in torch.rand(count, 5, generator=draws, dtype=torch.float64).tolist():
         first, second = int(top * (2 * rows + 1)), int(left * (2 * columns + 1))
         view = wide[..., first : first + height, second : second + width]
         view = view.flip(-1) if mirror < 0.5 else view
         view = view.mean() + (1 + light * (2 * contrast - 1)) * (view - view.mean())
-        found.append(view + light * (2 * brightness - 1) * (high - low))
-    return torch.cat(found).clamp(low, high)
+        made.append(view + light * (2 * brightness - 1) * (high - low))
+    return torch.cat(made).clamp(low, high)

@@ -1,6 +1,6 @@
-"""What peers share that move a sample before they classify it.
+"""Move samples by sign gradient steps before they are classified: what several peers have in common.
 
-Their steps are signs of gradients. How far a sample was moved is held constant in the backward pass.
+How far a sample was moved is held constant in the backward pass.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from drq.objectives import Objective
 from drq.search.loop import check_steps, envelope, slope
 
 
-class Moved(Defended):
-    """A model that looks at samples after they were moved."""
+class MovedInput(Defended):
+    """A model that classifies samples after they were moved."""
 
-    peer: Any  # one of those that take steps
+    peer: Any  # a peer with steps
 
     def shortened(self, steps: int) -> Self:
-        """The same with at most so many steps."""
+        """Return the same defence with at most this many steps."""
         return type(self)(self.model, replace(self.peer, steps=min(steps, self.peer.steps)))
 
 
-def carried(x: Tensor, move: Callable[[Tensor], Tensor], bounds: Bounds | None = None) -> Tensor:
-    """Where ``move`` brings the samples; to a derivative it is as if they all moved by a constant."""
+def move_input(x: Tensor, move: Callable[[Tensor], Tensor], bounds: Bounds | None = None) -> Tensor:
+    """Return the samples moved by ``move``; in the backward pass the movement counts as a constant."""
     with torch.inference_mode(False), torch.no_grad():
         moved = move(checked(x.detach(), bounds, None))
     return envelope(moved, x)
 
 
-def descended(objective: Objective, point: Tensor, steps: int, step: float, ball: Ball | None = None) -> Tensor:
-    """Where so many sign steps down the objective end, each projected on the ball, if there is one."""
+def sign_descent(objective: Objective, point: Tensor, steps: int, step: float, ball: Ball | None = None) -> Tensor:
+    """Return the points where this many sign steps down the objective end, each step projected on the ball, if given."""
     for _ in range(steps):
         point = point - step * Linf().steepest(slope(objective, point)[1])
         point = point if ball is None else ball.project(point)
@@ -45,6 +45,6 @@ def descended(objective: Objective, point: Tensor, steps: int, step: float, ball
 
 
 def check_moves(peer: Any) -> None:
-    """Steps that move."""
+    """Check the number of steps and their length."""
     check_steps("steps", peer.steps, "a step of length 0 moves nothing")
     check_amount("step", peer.step, "it is the length of a step, in linf")

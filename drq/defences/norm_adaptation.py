@@ -1,4 +1,4 @@
-"""Batch norm fitted to the samples that are asked, one or several."""
+"""Define the adaptation of batch norm's statistics to test samples, one or several at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from drq.defences.adaptation import GROUPED, check_norms, check_source, mixed_norms
+from drq.defences.adaptation import BATCH_REMEDY, check_norms, check_source, mixed_statistics
 from drq.defences.defence import Peer
 from drq.defences.defended import Defended
 from drq.search.loop import check_count
@@ -22,8 +22,8 @@ class NormAdaptation(Peer):
     layer. The variance of the batch is the biased one, as in training. One pass a sample.
 
     Args:
-        source: for how many samples the statistics of training count; 0 for the batch alone, infinity for the model as it is.
-        batch: samples of one batch at most, in the order given; 1 fits every sample to itself, whatever it comes with.
+        source: the weight of the training statistics, in samples; 0 for the batch alone, infinity for the model as it is.
+        batch: the most samples of a batch, in the order given; 1 adapts to every sample by itself.
     """
 
     name: ClassVar[str] = "bn-adapt"
@@ -34,32 +34,32 @@ class NormAdaptation(Peer):
 
     def __post_init__(self) -> None:
         check_source(self.source)
-        check_count("batch", self.batch, GROUPED, least=1)
+        check_count("batch", self.batch, BATCH_REMEDY, least=1)
 
     @property
     def needs_batch(self) -> bool:
-        """Unless every sample is fitted to itself."""
+        """Whether batch norm is adapted to several samples together."""
         return self.batch > 1
 
     def around(self, model: nn.Module) -> nn.Module:
-        """The model with other statistics."""
+        """Return the model with adapted statistics."""
         check_norms(model, self.name)
         return NormAdapted(model, self)
 
 
 class NormAdapted(Defended):
-    """A model with the statistics of :class:`NormAdaptation`."""
+    """A model defended by :class:`NormAdaptation`."""
 
     model: nn.Module
     peer: NormAdaptation
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores (N, C), batch by batch; samples that are fitted to themselves go through the model together."""
+        """Return the scores (N, C), batch by batch; with statistics for each sample, all samples run together."""
         if not self.peer.needs_batch:
             return self._batch(x, 1)
         return torch.cat([self._batch(part, len(part)) for part in torch.split(x, self.peer.batch)])
 
     def _batch(self, x: Tensor, fitted_to: int) -> Tensor:
-        with mixed_norms(self.model, fitted_to / (self.peer.source + fitted_to), each=fitted_to == 1):
+        with mixed_statistics(self.model, fitted_to / (self.peer.source + fitted_to), each=fitted_to == 1):
             scores: Tensor = self.model(x)
         return scores

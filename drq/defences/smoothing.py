@@ -1,4 +1,4 @@
-"""Randomised smoothing: looks in noise vote, and abstain where they disagree."""
+"""Define randomised smoothing: a majority vote over Gaussian noise, which abstains where the vote is too close."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from drq.defences.defence import Peer
-from drq.defences.defended import Vote, check_amount, is_number, out_of_range
-from drq.defences.votes import TINY, Looks
+from drq.defences.defended import Vote, check_amount, is_number, without_range_warning
+from drq.defences.votes import TINY, MultiView
 from drq.errors import require
 from drq.search.loop import check_count
 from drq.seeds import generator
@@ -19,18 +19,18 @@ from drq.seeds import generator
 
 @dataclass(frozen=True)
 class Smoothing(Peer):
-    """Randomised smoothing (Cohen et al., ICML 2019), its prediction: the majority of hard votes in Gaussian noise.
+    """Prediction by randomised smoothing (Cohen et al., ICML 2019): the majority of hard votes in Gaussian noise.
 
     It abstains where an exact binomial test cannot tell the two classes with most votes apart. It suits models that were
-    trained in such noise. Votes have no slopes: the scores that attackers follow are the logarithms of the mean
+    trained in such noise. Votes have no gradients: the scores that attackers follow are the logarithms of the mean
     probabilities in the same noise, and their highest may differ from the majority. All samples share the draws. It costs
     ``samples`` passes.
 
     Args:
-        samples: draws of the noise.
-        deviation: of the noise, in the units of the input; nothing is clipped.
-        alpha: it abstains where the p-value is higher; 1 for never.
-        seed: of the noise.
+        samples: the number of draws of noise.
+        deviation: the standard deviation of the noise, in the units of the input; nothing is clipped.
+        alpha: the p-value above which it abstains; 1 for never.
+        seed: the seed of the noise.
     """
 
     name: ClassVar[str] = "smoothing"
@@ -49,42 +49,42 @@ class Smoothing(Peer):
         check_count("seed", self.seed, "0 is the default")
 
     def around(self, model: nn.Module) -> Smoothed:
-        """The model that looks through every draw of the noise."""
+        """Return the model that votes over all draws of noise."""
         return Smoothed(model, self)
 
 
-class Smoothed(Looks):
-    """A model behind :class:`Smoothing`."""
+class Smoothed(MultiView):
+    """A model defended by :class:`Smoothing`."""
 
     peer: Smoothing
 
     def view(self, x: Tensor, number: int) -> Tensor:
-        """The samples in the noise of this draw."""
+        """Return the samples with this draw of noise."""
         noise = torch.randn(x.shape[1:], generator=generator(self.peer.seed, number), dtype=torch.float64)
         return x + self.peer.deviation * noise.to(x)
 
-    def look(self, x: Tensor, number: int) -> Tensor:
-        """Noise leaves every box."""
-        return out_of_range(self.model)(self.view(x, number))
+    def view_logits(self, x: Tensor, number: int) -> Tensor:
+        """Return the logits of a view, without a warning, since noise leaves the bounds of inputs."""
+        return without_range_warning(self.model)(self.view(x, number))
 
     def decide(self, x: Tensor) -> Vote:
-        """The majority of hard votes, and where it abstains."""
+        """Return the majority of hard votes, and where it abstains."""
         votes = sum(self._vote(x, number) for number in range(self.peer.samples))
         assert isinstance(votes, Tensor)
-        uncertain = even_odds(votes.topk(2, dim=1).values) > self.peer.alpha
+        uncertain = fair_coin_p_value(votes.topk(2, dim=1).values) > self.peer.alpha
         return Vote(votes.argmax(1), uncertain.to(x.device), (votes / self.peer.samples + TINY).log())
 
     def _vote(self, x: Tensor, number: int) -> Tensor:
-        """1 for the class that is seen at this look, 0 for the others."""
+        """Return 1 for the class that is predicted for this view, 0 for the others."""
         with torch.no_grad():
-            look = self.look(x, number)
-            return torch.zeros_like(look).scatter(1, look.argmax(1, keepdim=True), 1)
+            logits = self.view_logits(x, number)
+            return torch.zeros_like(logits).scatter(1, logits.argmax(1, keepdim=True), 1)
 
 
-def even_odds(counts: Tensor) -> Tensor:
-    """How often a fair coin falls at least as unevenly as these pairs of counts (N, 2): exact, two-sided, float64 on the CPU.
+def fair_coin_p_value(counts: Tensor) -> Tensor:
+    """Return the two-sided p-values of the exact binomial test for pairs of counts (N, 2), in float64 on the CPU.
 
-    >>> even_odds(torch.tensor([[5, 0], [3, 3]]))
+    >>> fair_coin_p_value(torch.tensor([[5, 0], [3, 3]]))
     tensor([0.0625, 1.0000], dtype=torch.float64)
     """
     counts = counts.double().cpu()

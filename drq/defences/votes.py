@@ -1,4 +1,4 @@
-"""What peers share that look at a sample several times, at other views or in noise, and let the looks vote."""
+"""Average predictions over several views of a sample, augmented or noisy: what several peers have in common."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from torch import Tensor
 
 from drq.defences.defended import Defended
 
-TINY = 1e-6  # the share of a class that nobody voted for, so that its logarithm is finite
+TINY = 1e-6  # added to the share of votes, so that its logarithm is finite
 
 
-class Looks(Defended):
-    """Several looks at a sample. The scores are the logarithms of the mean probabilities, and differentiable."""
+class MultiView(Defended):
+    """A model that averages over several views. Its scores are the logarithms of the mean probabilities, and differentiable."""
 
-    peer: Any  # one of those that look several times
+    peer: Any  # a peer with samples
 
     @abstractmethod
     def view(self, x: Tensor, number: int) -> Tensor:
-        """What is seen at look ``number``, which is the same for all samples."""
+        """Return the view of the samples with this number."""
 
-    def look(self, x: Tensor, number: int) -> Tensor:
-        """The logits (N, C) at look ``number``."""
+    def view_logits(self, x: Tensor, number: int) -> Tensor:
+        """Return the logits (N, C) of the view with this number."""
         logits: Tensor = self.model(self.view(x, number))
         return logits
 
     def forward(self, x: Tensor) -> Tensor:
-        """The scores (N, C)."""
-        looks = [self.look(x, number).log_softmax(1) for number in range(self.peer.samples)]
-        return torch.stack(looks).logsumexp(0) - math.log(len(looks))
+        """Return the scores (N, C)."""
+        logarithms = [self.view_logits(x, number).log_softmax(1) for number in range(self.peer.samples)]
+        return torch.stack(logarithms).logsumexp(0) - math.log(len(logarithms))
 
     def shortened(self, steps: int) -> Self:
-        """The same with at most so many looks, the first ones."""
+        """Return the same defence with at most this many views, the first ones."""
         return type(self)(self.model, replace(self.peer, samples=min(steps, self.peer.samples)))

@@ -1,1 +1,1 @@
-"""Regions in a plane: what the classifier and DRQ answer all over it, computed before anything is drawn."""
+"""Compute the answers of the classifier and of DRQ over a plane of the input space, for figures to draw."""

@@ -1,6 +1,6 @@
-"""A plane through an input: what the classifier and DRQ answer all over it, and what DRQ did at the input itself (Figure 1).
+"""Compute a plane through an input: the answers of the classifier and of DRQ over it, and DRQ's searches at the input (Figure 1).
 
-Everything that a picture needs is computed here, so that drawing asks no model. Of DRQ this file knows what it asks of it.
+Everything that a figure needs is computed here, so that drawing runs no model. :class:`Decider` lists what is used of DRQ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from drq.search.loop import check_count
 from drq.system.threads import threads
 
 Extent = tuple[float, float, float, float]
-LEAST = 4096  # points that are worth a thread of their own
+LEAST_POINTS = 4096  # for which another thread is worth its cost
 
 
 class Axes(NamedTuple):
@@ -34,13 +34,13 @@ class Axes(NamedTuple):
     v: Tensor  # (...)
 
     def points(self, across: Tensor, up: Tensor) -> Tensor:
-        """(H W, ...) the points of a grid, row by row; ``up`` (H,) holds the b of rows, ``across`` (W,) the a of columns."""
+        """Return the points (H W, ...) of a grid, row by row; ``up`` (H,) has b of each row, ``across`` (W,) a of each column."""
         b, a = torch.meshgrid(up.to(self.origin), across.to(self.origin), indexing="ij")
         sides = (each.reshape(-1, *[1] * self.origin.dim()) for each in (a, b))
         return self.origin + sum(side * direction for side, direction in zip(sides, (self.u, self.v), strict=True))
 
     def coordinates(self, points: Tensor) -> Tensor:
-        """(N, 2) a and b of the points (N, ...), in float64 on the CPU; of one off the plane those of the nearest in it."""
+        """Return a and b (N, 2) of points (N, ...), in float64 on the CPU; points off the plane are projected onto it."""
         offset, u, v = (each.detach().double().cpu() for each in (points - self.origin, self.u, self.v))
         back: Tensor = torch.linalg.pinv(torch.stack([u, v]).flatten(1))
         return offset.flatten(1) @ back
@@ -48,7 +48,7 @@ class Axes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """A grid of H by W points of a plane, the middles of pixels: b grows with the row, a with the column."""
+    """The answers at a grid of H by W points of a plane, the centres of pixels: b grows with the row, a with the column."""
 
     axes: Axes
     extent: Extent  # lowest and highest a, lowest and highest b
@@ -69,38 +69,38 @@ class Plane:
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return self.decision.robustness.shape[1]
 
     @property
     def radius(self) -> float:
-        """Of exploration, at the input."""
+        """The radius of exploration at the input."""
         return float(self.decision.radius)
 
     @property
     def point(self) -> Tensor:
-        """(2,) coordinates of the input."""
+        """The coordinates (2,) of the input."""
         return self.axes.coordinates(self.x)[0]
 
     @property
     def explored(self) -> Tensor:
-        """(K, 2) coordinates of its explored points, NaN where a class was not reached."""
+        """The coordinates (K, 2) of the explored points, NaN where a class was not reached."""
         assert self.decision.explored is not None
         return self.axes.coordinates(self.decision.explored[0])
 
     @property
     def quantified(self) -> Tensor:
-        """(K, 2) coordinates of its quantified points, NaN where a class was not reached or pruned."""
+        """The coordinates (K, 2) of the quantified points, NaN where a class was not reached or pruned."""
         assert self.decision.quantified is not None
         return self.axes.coordinates(self.decision.quantified[0])
 
     @property
     def nearest(self) -> Tensor | None:
-        """(2,) coordinates of the confident point of another class that calibration found."""
+        """The coordinates (2,) of the confident point of another class that calibration found."""
         return None if self.calibrated is None else self.axes.coordinates(self.calibrated)[0]
 
     def outline(self, center: Tensor, radius: float, corners: int = 360) -> Tensor:
-        """(M, 2) the edge of the ball of this radius, in the norm of DRQ, around the coordinates ``center`` (2,)."""
+        """Return the edge (M, 2) of the ball of this radius, in DRQ's norm, around the coordinates ``center`` (2,)."""
         angle = torch.arange(corners + 1, dtype=torch.float64) * (2 * math.pi / corners)
         turn = torch.stack([angle.cos(), angle.sin()], 1)
         directions = turn @ torch.stack([self.axes.u, self.axes.v]).flatten(1).double().cpu()
@@ -108,7 +108,7 @@ class Plane:
 
 
 class Decider(Protocol):
-    """What is asked of :class:`drq.DRQ`."""
+    """The part of :class:`drq.DRQ` that planes use."""
 
     model: Any
     norm: Norm
@@ -120,13 +120,13 @@ class Decider(Protocol):
     compile_model: bool
 
     def decide(self, x: Tensor) -> Decision:
-        """Everything that was measured for a batch."""
+        """Return everything that was measured for a batch."""
 
     def variant(self, **changes: Any) -> Decider:
-        """The same model with other settings."""
+        """Return DRQ around the same model with other settings."""
 
     def replica(self) -> Decider:
-        """The same around a copy of the model, for another thread."""
+        """Return the same DRQ around a copy of the model, for another thread."""
 
 
 def through(
@@ -139,7 +139,7 @@ def through(
     everywhere: bool = False,
     clip: bool = False,
 ) -> Plane:
-    """The plane through x; :meth:`drq.DRQ.plane` says what the arguments are."""
+    """Compute the plane through x; for the arguments see :meth:`drq.DRQ.plane`."""
     check_count("pixels", pixels, "300 draw smooth boundaries", least=2)
     given = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
     single = isinstance(x, Tensor) and x.dim() >= 2 and len(x) == 1
@@ -157,12 +157,12 @@ def through(
     points = axes.points(across, up)
     answers = _answers(robust, execution, Ball(points, 0.0, robust.norm, robust.bounds).clip(points) if clip else points)
     maps: dict[str, Any] = {name: values.cpu().reshape(pixels, pixels) for name, values in answers.items()}
-    done: dict[str, Any] = {"x": x, "decision": decision, "calibrated": calibrated, "calibrated_label": label}
-    return Plane(axes, extent, across, up, **maps, **done, alpha=robust.alpha, norm=robust.norm)
+    facts: dict[str, Any] = {"x": x, "decision": decision, "calibrated": calibrated, "calibrated_label": label}
+    return Plane(axes, extent, across, up, **maps, **facts, alpha=robust.alpha, norm=robust.norm)
 
 
 def _axes(x: Tensor, u: Tensor | None, v: Tensor | None) -> Axes:
-    """Through x along u and v; along the axes from 0 where there are two features and no directions."""
+    """Return axes through x along u and v; without directions, the coordinate axes of two features."""
     if u is None and v is None:
         remedy = "give two directions u and v of the shape of a sample"
         require(x.shape == (2,), "x", "have two features where there are no u and v", f"features {tuple(x.shape)}", remedy)
@@ -181,7 +181,7 @@ def _axes(x: Tensor, u: Tensor | None, v: Tensor | None) -> Axes:
 
 
 def _extent(extent: Extent | None, bounds: Bounds | None, features: bool) -> Extent:
-    """Where the grid ends: as given, else the input box where coordinates are ``features``, else from -1 to 1."""
+    """Return the extent of the grid: as given, else the input box where coordinates are ``features``, else from -1 to 1."""
     if extent is None and not features:
         return -1.0, 1.0, -1.0, 1.0
     if extent is None:
@@ -195,7 +195,7 @@ def _extent(extent: Extent | None, bounds: Bounds | None, features: bool) -> Ext
 
 
 def _calibrated(radius: float | Tensor | Calibrated, execution: Execution, x: Tensor) -> tuple[Tensor | None, int]:
-    """The point that calibration found and its class. The search is the one that DRQ made, which kept its length only."""
+    """Return the point that calibration found and its class, by repeating the search, of which DRQ keeps only the radius."""
     if not isinstance(radius, Calibrated):
         return None, -1
     with torch.inference_mode(False), torch.no_grad():
@@ -204,10 +204,10 @@ def _calibrated(radius: float | Tensor | Calibrated, execution: Execution, x: Te
 
 
 def _answers(robust: Decider, execution: Execution, points: Tensor) -> dict[str, Tensor]:
-    """What :class:`Plane` knows of every point, by name; one call decides on all that are in the box."""
+    """Return the maps of :class:`Plane` by name; one call decides on all points in the box."""
     offset = points - Ball(points, 0.0, robust.norm, robust.bounds).clip(points)
     inside = (offset.abs() <= TOLERANCE).flatten(1).all(1)
-    found = _decided(robust, execution, points[inside])
+    decision = _decide(robust, execution, points[inside])
     with torch.inference_mode(False), torch.no_grad():
         confidence = execution.logits(points[inside]).softmax(1)
 
@@ -216,34 +216,37 @@ def _answers(robust: Decider, execution: Execution, points: Tensor) -> dict[str,
 
     return {
         "inside": inside,
-        "base_label": everywhere(found.base_label, -1),
-        "base_confidence": everywhere(_of(confidence, found.base_label), torch.nan),
-        "label": everywhere(found.label, -1),
-        "robustness": everywhere(_of(found.robustness, found.label), torch.nan),
-        "margin": everywhere(found.margin, torch.nan),
+        "base_label": everywhere(decision.base_label, -1),
+        "base_confidence": everywhere(_of(confidence, decision.base_label), torch.nan),
+        "label": everywhere(decision.label, -1),
+        "robustness": everywhere(_of(decision.robustness, decision.label), torch.nan),
+        "margin": everywhere(decision.margin, torch.nan),
     }
 
 
-def _decided(robust: Decider, execution: Execution, points: Tensor) -> Decision:
-    """The decisions on all points. Those of a small model on a CPU are made in as many threads as torch has.
+def _decide(robust: Decider, execution: Execution, points: Tensor) -> Decision:
+    """Decide on all points, for a small model on a CPU in as many threads as torch has.
 
-    Its operations are too short to be divided among cores: they would wait for each other most of the time. Every thread has a
-    copy of the model with the same weights, so that a module that notes something in itself disturbs no other.
+    The operations of a small model are too short to be divided among cores. Every thread has its own copy of the model, so that
+    modules that keep state do not disturb each other.
     """
-    count = min(torch.get_num_threads(), len(points) // LEAST)
-    here_only = robust.compile_model or torch.is_autocast_enabled("cpu")  # other threads would compile anew, and know no autocast
-    if not execution.small or count < 2 or here_only:
+    count = min(torch.get_num_threads(), len(points) // LEAST_POINTS)
+    # Other threads would compile again, and autocast does not extend to them.
+    single_thread = robust.compile_model or torch.is_autocast_enabled("cpu")
+    if not execution.small or count < 2 or single_thread:
         return robust.decide(points)
     try:
         robusts = [robust] + [robust.replica() for _ in range(count - 1)]
-    except Exception:  # what a module of somebody else's holds may refuse to be copied in its own way
+    except Exception:  # a user's module may fail to be copied in any way
         return robust.decide(points)
-    places = [torch.arange(first, len(points), count) for first in range(count)]  # all parts take about as long
+    places = [
+        torch.arange(first, len(points), count) for first in range(count)
+    ]  # interleaved, so that all parts take about equally long
     with threads(1), ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         parts: list[Decision] = [*pool.map(lambda each, rows: each.decide(points[rows]), robusts, places)]
     return in_order(places, parts)
 
 
 def _of(values: Tensor, label: Tensor) -> Tensor:
-    """(N,) the entry of (N, C) ``values`` at its label."""
+    """Return the entries (N,) of ``values`` (N, C) at the labels."""
     return values.gather(1, label[:, None])[:, 0]

@@ -17,7 +17,7 @@ from drq.registry import CORRUPTIONS
 from drq.threats.attacks import APGD, PGD, SquareAttack
 from drq.threats.corruptions import Corruption
 from drq.threats.noise import GaussianNoise
-from drq.threats.pursuit import aimed_at
+from drq.threats.pursuit import as_target
 from drq.threats.spatial import warp
 from drq.threats.stronger import Envelope
 
@@ -96,7 +96,7 @@ def _square(robust: DRQ, card: Card, x: Tensor, y: Tensor, strength: float, step
 
 def _envelope(robust: DRQ, card: Card, x: Tensor, y: Tensor, strength: float, steps: int, job: Job) -> Tensor:
     threat = Envelope("linf", _radius(card, x, strength, "linf"), steps=steps)
-    job.begin("An attack that knows DRQ", threat.cost(aimed_at(robust), x) + 2 * robust.most_passes(len(card.classes or "")))
+    job.begin("An attack that knows DRQ", threat.cost(as_target(robust), x) + 2 * robust.most_passes(len(card.classes or "")))
     return threat(robust, x, y)
 
 

@@ -1,4 +1,4 @@
-"""Everything that inputs are threatened with: attacks, corruptions, movements. Each is called as ``threat(model, x, y)``."""
+"""Define threats to inputs: attacks, corruptions and spatial shifts. Each is called as ``threat(model, x, y)``."""
 
 from drq.threats.adaptive import Differentiated, EndToEnd, Manipulation
 from drq.threats.attacks import (

@@ -1,4 +1,4 @@
-"""The paper's attacks on the pipeline of DRQ; PGD_noise and PGD_attack, which follow the static model, are in ``attacks``."""
+"""Implement the paper's attacks on the whole pipeline of DRQ; its attacks on the static model are in ``attacks``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from drq.objectives import Model, Objective, Score, margin
 from drq.rows import per_row
 from drq.search.gradient import Gradient
 from drq.search.loop import Count, Observation, SearchResult, State, check_steps, search
-from drq.threats.duel import DRQTarget
-from drq.threats.pursuit import Standing, aimed_at
+from drq.threats.drq_target import DRQTarget
+from drq.threats.pursuit import Standing, as_target
 from drq.threats.stronger import Envelope
 from drq.threats.target import Target
 from drq.threats.threat import BallThreat, Shifted
@@ -25,9 +25,9 @@ from drq.threats.threat import BallThreat, Shifted
 
 @dataclass(frozen=True, eq=False)
 class Differentiated(Shifted):
-    """What the end-to-end attack made of N samples, and how healthy the gradient through the pipeline is there."""
+    """The result of the end-to-end attack on N samples, with diagnostics of the gradient through the pipeline."""
 
-    ratio: Tensor  # (N,) length of the gradient at x over that at the quantified points: far from 1 it vanished or exploded
+    ratio: Tensor  # (N,) gradient length at x over that at the quantified points; far from 1 it vanished or exploded
     zero: Tensor  # (N,) bool: the gradient at x is zero
     infinite: Tensor  # (N,) bool: some entry of it is infinite or not a number
 
@@ -41,9 +41,9 @@ class EndToEnd(BallThreat):
     raised, whose gradient is zero where a single class is reached.
 
     Args:
-        steps: of the attack.
-        inner: steps of each inner search; None for those of the DRQ.
-        clip: longest gradient, in l2, that an inner step passes back; None for no limit.
+        steps: the steps of the attack.
+        inner: the steps of each inner search; None for those of the DRQ.
+        clip: the longest gradient, in l2, that an inner step passes back; None for no limit.
     """
 
     steps: int = 20
@@ -63,14 +63,14 @@ class EndToEnd(BallThreat):
         assert isinstance(model, DRQ)
         for name, method in (("explore", model.explore), ("quantify", model.quantify)):
             require(isinstance(method, Gradient), name, "be a drq.Gradient", repr(method), "no other search can be unrolled")
-        x, y, execution = self.prepared(aimed_at(model).static, x, y)
+        x, y, execution = self.prepare_batch(as_target(model).static, x, y)
         pieces = execution.pieces(len(x), size=model.classes or execution.classes)
         parts = [self._attack(model, x[rows], y[rows]) for rows in pieces]
         return parts[0].joined(parts[1:])
 
     def _attack(self, robust: DRQ, x: Tensor, y: Tensor) -> Differentiated:
         target = DRQTarget(robust)
-        with target.metered() as meter:
+        with target.counting_rows() as meter:
             radius = target.answer(x).radius
             versions = (self._version(target.followed, radius, unroll=each) for each in (True, False))
             through, around = (partial(target.look, each) for each in versions)
@@ -91,7 +91,7 @@ class EndToEnd(BallThreat):
 
 
 def _gradient(objective: Objective, point: Tensor) -> Tensor:
-    """As it is, NaN and infinity included."""
+    """Return the gradient as it is, with NaN and infinity."""
     with torch.enable_grad():
         point = point.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(objective(point).value.sum(), point)
@@ -129,8 +129,8 @@ class _PassBack(torch.autograd.Function):
 class Manipulation(Envelope):
     """Leave the label of the static model as it is, and move towards a boundary, so that quantification misjudges the class.
 
-    The paper warns of it where the base label is not explored, ``drq.DRQ(..., explore_base=False)``; the same attack on the
-    full DRQ shows what exploring is good for.
+    The paper warns of this attack where the base label is not explored, ``drq.DRQ(..., explore_base=False)``. The same attack on
+    the full DRQ shows what exploring achieves.
     """
 
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:

@@ -1,7 +1,7 @@
-"""Attacks on a static model: each is one search for a worse point within the ball.
+"""Implement attacks on a static model: each is one search for a worse point within the ball.
 
-They do not stop at the first success but go on to the end, since a defence is harder to fool than the model that it wraps:
-what they bring back is the point at which their aim is met best. Given a defence as ``model``, they attack its scores.
+They do not stop at the first success, since a defence is harder to fool than the model that it wraps: they return the point at
+which their objective is best. Given a defence as ``model``, they attack its scores.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ Aim = Callable[[Model, Tensor], Objective]
 
 @dataclass(frozen=True)
 class SearchAttack(Attack):
-    """An attack that is one search; the part that PGD and its relatives share.
+    """An attack that is one search; what PGD and its variants have in common.
 
     Args:
         norm: "linf", "l2", "l1" or a :class:`drq.Norm`.
-        radius: of the ball around every sample.
+        radius: the radius of the ball around every sample.
         bounds, frozen, chunk: see :class:`drq.threats.BallThreat`.
         aim: what is minimised, given the model and ``y``: ``drq.away_from`` for the cross-entropy, ``drq.dlr``, ``drq.margin``.
             A targeted attack is ``drq.favour``, with the target as ``y``.
-        restarts: searches, the first from the sample itself and the others from random points; the best is kept.
-        seed: of those points, which all samples share.
+        restarts: the number of searches, the first from the sample itself, the others from random points; the best is kept.
+        seed: the seed of those points, which all samples share.
     """
 
     aim: Aim = field(default=away_from, kw_only=True)
@@ -60,16 +60,16 @@ class SearchAttack(Attack):
     @property
     @abstractmethod
     def method(self) -> Search:
-        """The search."""
+        """The search that the attack makes."""
 
     @property
     def passes(self) -> int:
-        """Evaluations of the model for one sample."""
+        """The evaluations of the model for one sample."""
         return self.restarts * self.method.passes
 
     @property
     def fewest_classes(self) -> int:
-        """Classes that the objective needs."""
+        """The number of classes that the objective needs."""
         return 3 if self.aim is dlr else 2
 
     def attack(self, execution: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
@@ -85,12 +85,12 @@ class SearchAttack(Attack):
         return best_of(tries)
 
     def renewed(self, restart: int) -> Search:
-        """The search for one restart: where it draws, other draws."""
+        """Return the search for one restart; random searches get another seed."""
         return self.method
 
 
 def best_of(tries: list[SearchResult]) -> Shifted:
-    """The best point of several searches for the same."""
+    """Return the best point of several searches with the same objective."""
     best = torch.stack([each.merit for each in tries]).argmin(0)
     points = torch.stack([each.point for each in tries])
     return Shifted(points[best, torch.arange(len(best), device=best.device)], torch.stack([each.passes for each in tries]).sum(0))
@@ -102,8 +102,8 @@ class PGD(SearchAttack):
 
     Args:
         norm, radius, bounds, frozen, chunk, aim, restarts, seed: see :class:`drq.threats.SearchAttack`.
-        steps: number of steps.
-        step: length of a step, as a multiple of radius / steps.
+        steps: the number of steps.
+        step: the length of a step, as a multiple of radius / steps.
         smooth: None, or what gradients are averaged over.
 
     >>> model = torch.nn.Linear(2, 2, bias=False).eval()
@@ -126,7 +126,7 @@ class PGDNoise(PGD):
     """The paper's adaptive attack PGD_noise: every gradient is a weighted average over 10 noisy points.
 
     Args:
-        smooth: the noise, drawn from a ball of the attack's own radius around the present point.
+        smooth: the noise, drawn from a ball of the attack's own radius around the current point.
     """
 
     smooth: Smoothing | None = field(default=Noise(10), kw_only=True)
@@ -137,7 +137,7 @@ class PGDAttack(PGD):
     """The paper's adaptive attack PGD_attack: every gradient is a weighted average over 4 points that PGD-7 made worse for it.
 
     Args:
-        smooth: the inner attacks, within a ball of the attack's own radius around the present point.
+        smooth: the inner attacks, within a ball of the attack's own radius around the current point.
     """
 
     smooth: Smoothing | None = field(default=InnerAttack(4, steps=7), kw_only=True)
@@ -163,9 +163,9 @@ class APGDTargeted(Attack):
     """Auto-PGD on the targeted DLR loss, towards each of the likeliest wrong classes; the point with the smallest lead is kept.
 
     Args:
-        steps: of each search.
-        targets: how many classes; fewer where the model has fewer.
-        first: how many of the likeliest to leave out.
+        steps: the steps of each search.
+        targets: how many classes are tried; fewer where the model has fewer.
+        first: how many of the likeliest classes are left out.
     """
 
     steps: int = 100
@@ -182,7 +182,7 @@ class APGDTargeted(Attack):
 
     @property
     def passes(self) -> int:
-        """Evaluations of the model for one sample, where it has enough classes."""
+        """The evaluations of the model for one sample, where it has enough classes."""
         return self.targets * (AutoStep(self.steps).passes + 1) + 1
 
     def attack(self, execution: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
@@ -212,7 +212,7 @@ class RandomNoise(SearchAttack):
     """Uniform random points of the ball, of which the worst is kept (Section 5.3 of the paper).
 
     Args:
-        draws: points; all samples share them.
+        draws: the number of points; all samples share them.
     """
 
     draws: int = 1000
@@ -230,7 +230,7 @@ class SquareAttack(SearchAttack):
     """Random squares, from scores alone (Andriushchenko et al. 2020); on a defence it runs through the whole of it.
 
     Args:
-        queries: evaluations of the model.
+        queries: the number of evaluations of the model.
     """
 
     queries: int = 5000
@@ -249,7 +249,7 @@ class RaySAttack(Attack):
     """Directions in which the label changes soonest, from labels alone (Chen and Gu 2020); linf only.
 
     Args:
-        queries: evaluations of the model.
+        queries: the number of evaluations of the model.
     """
 
     queries: int = 10_000
@@ -265,7 +265,7 @@ class RaySAttack(Attack):
 
 
 def mislabelled(model: Model, label: Tensor) -> Objective:
-    """Any other class than ``label``; nothing but the argmax of the scores is read."""
+    """Return the objective of any class other than ``label``; it reads only the argmax of the scores."""
 
     def measure(logits: Tensor, label: Tensor) -> Score:
         wrong = logits.argmax(1) != label
@@ -275,5 +275,5 @@ def mislabelled(model: Model, label: Tensor) -> Objective:
 
 
 def within_reach(found: SearchResult, ball: Ball) -> Tensor:
-    """What a search beyond the ball brought back, moved into it; the centre where it found nothing."""
+    """Project what a search beyond the ball found onto the ball; the centre where it found nothing."""
     return torch.where(per_row(found.admitted, found.point), ball.project(found.point), ball.center)

@@ -1,4 +1,4 @@
-"""What there is: every threat with one line on it, by family."""
+"""List every threat by family, with a one-line summary and its settings."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ FAMILIES: Mapping[str, Mapping[str, type[Threat]]] = THREATS
 
 
 class Entry(NamedTuple):
-    """A threat, described."""
+    """The description of a threat."""
 
     name: str  # as it is written in Python, behind ``drq.threats.``
     family: str
     summary: str
-    settings: dict[str, Any]  # with their defaults; REQUIRED where there is none
+    settings: dict[str, Any]  # names and defaults; REQUIRED where there is no default
 
 
 REQUIRED = "required"
 
 
 def describe(kind: type[Threat], family: str) -> Entry:
-    """The first paragraph of its docstring, and its settings."""
+    """Describe a threat by the first paragraph of its docstring and its settings."""
     summary = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
     return Entry(kind.__name__, family, summary, {each.name: _default(each) for each in settings(kind)})
 
@@ -41,7 +41,7 @@ def _default(setting: Field[Any]) -> Any:
 
 
 def list() -> builtins.list[Entry]:
-    """Every threat there is.
+    """Return the descriptions of all threats.
 
     >>> [entry.name for entry in list() if entry.family == "spatial"]
     ['Rotation', 'Translation', 'RotationTranslation']

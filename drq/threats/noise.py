@@ -1,4 +1,4 @@
-"""Noise on every feature of any input: images, tables, sound."""
+"""Define Gaussian noise on every feature of any input: images, tables, sound."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class GaussianNoise(Threat):
     """Independent Gaussian noise on every feature; it looks at neither model nor labels.
 
     Args:
-        deviation: standard deviation, in the units of the input.
-        seed: random numbers belong to it and to the sample's index, not to the deviation.
-        bounds: lowest and highest value of the input, at which it is cut off; None for no limit.
+        deviation: the standard deviation, in the units of the input.
+        seed: with the sample's index, the seed of the random numbers, whatever the deviation.
+        bounds: the lowest and the highest value of the input, at which it is clipped; None for no limit.
 
     >>> GaussianNoise(0.1)(None, torch.full((2, 3), 0.5), None).shape
     torch.Size([2, 3])

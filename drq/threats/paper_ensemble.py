@@ -1,4 +1,4 @@
-"""The attacks of the paper's Table 7, each on all samples: the worst case over them is a matter of records, not of a cascade."""
+"""Make the attacks of the paper's Table 7. Each runs on all samples; the worst case over them is computed from records."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def ensemble(
     seed: int = 0,
     batch: int = 100,
 ) -> dict[str, Threat]:
-    """The paper's ensemble by the names of its Table 7; needs the extra ``attacks``.
+    """Return the paper's ensemble of attacks, by the names in its Table 7; needs the extra ``attacks``.
 
     Args:
-        radius: of the ball.
+        radius: the radius of the ball.
         norm: "linf" or "l2".
         beta: multiplies iterations and queries (Section 5.3 has 2 and 4).
-        l2_radius: of APGD in l2; None is 0.5 for a linf radius of 8/255, in proportion. In l2 that attack is APGD-CE already
-            and is left out.
-        seed: of AutoAttack's members.
-        batch: samples that those attack together.
+        l2_radius: the radius of APGD in l2; None is in proportion to 0.5 for a linf radius of 8/255. With norm "l2" that attack
+            equals APGD-CE and is left out.
+        seed: the seed of AutoAttack's members.
+        batch: how many samples AutoAttack's members attack together.
 
     >>> list(ensemble(8 / 255))
     ['FAB', 'Square', 'APGD-L2', 'APGD-CE', 'PGD-noise', 'PGD-attack', 'APGD-DLR']

@@ -1,4 +1,4 @@
-"""What an attack on a defence is: it goes on from the best point that others found, and the defence's own verdict counts."""
+"""Define attacks on a defence: each continues from the best point found so far, and is judged by the defence's own answers."""
 
 from __future__ import annotations
 
@@ -17,50 +17,51 @@ from drq.norms import Ball
 from drq.objectives import Model
 from drq.rows import in_order, per_row
 from drq.system.progress import Tell, silent
-from drq.threats.duel import DRQTarget
+from drq.threats.drq_target import DRQTarget
 from drq.threats.target import Target, Verdict
 from drq.threats.threat import BallThreat, Shifted
 
 logger = logging.getLogger("drq")
 
-ITSELF, NONE = -1, -2  # in place of the number of a member: the sample itself, nobody
-FEW = 50  # samples of a dataset, its first, on which a chain runs its costliest members
-HAIR = 0.1  # a lead that other rounding or another batch may turn around: what fools by less is driven further
+ITSELF, NONE = -1, -2  # instead of the number of a member: the sample itself, no member
+COSTLY_SAMPLES = 50  # the first samples of a dataset, on which a chain also runs its costliest members
+# A lead that other rounding or another batch may reverse: points that fool the defence by less are attacked further.
+CLOSE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Standing(Shifted):
-    """How N samples stand: the best point found so far, and what the defence says about it."""
+    """The state of an attack on N samples: the best point found so far, and what the defence says about it."""
 
     fooled: Tensor  # (N,) bool: the defence is wrong at x
     static_by: Tensor  # (N,) the member that first fooled the static model; -1 for the sample itself, -2 for none
-    lead: Tensor  # (N,) of the true class over the best other, in the defence
+    lead: Tensor  # (N,) lead of the true class over the best other, in the defence
     rivals: Tensor  # (N, C - 1) wrong classes, the most dangerous at x first
-    radius: Tensor  # (N,) in which a DRQ looks around
-    by: Tensor  # (N,) which member of the chain fooled the defence first, or came nearest; -1 for the sample itself
+    radius: Tensor  # (N,) the radius in which a DRQ explores
+    by: Tensor  # (N,) the member of the chain that first fooled the defence, or came nearest; -1 for the sample itself
     tried: Tensor  # (N, M) bool: which of the M members were run on the sample
 
     @property
     def static_fooled(self) -> Tensor:
-        """(N,) bool: the static model was wrong at some point that was tried."""
+        """Whether (N,) the static model was wrong at some point that was tried."""
         return self.static_by > NONE
 
     @property
-    def settled(self) -> Tensor:
-        """(N,) bool: the defence is wrong by more than a hair."""
-        return self.fooled & (self.lead < -HAIR)
+    def clearly_fooled(self) -> Tensor:
+        """Whether (N,) the defence is wrong by a clear margin."""
+        return self.fooled & (self.lead < -CLOSE)
 
     @classmethod
-    def at(cls, x: Tensor, verdict: Verdict, by: int, passes: float, members: int) -> Standing:
-        """At points that this one of so many members found."""
+    def from_points(cls, x: Tensor, verdict: Verdict, by: int, passes: float, members: int) -> Standing:
+        """Make the state for points found by member number ``by`` of ``members``, with the defence's verdict on them."""
         spent = torch.full_like(verdict.lead, passes, dtype=torch.float64)
         finder = torch.full_like(verdict.radius, by, dtype=torch.long)
         static_by = torch.where(verdict.static_fooled, finder, NONE)
         tried = torch.arange(members, device=finder.device) == finder[:, None]
         return cls(x, spent, verdict.fooled, static_by, verdict.lead, verdict.rivals, verdict.radius, finder, tried)
 
-    def challenged(self, new: Standing) -> Standing:
-        """The better of the present and the new points; whoever fools the defence first is remembered."""
+    def updated(self, new: Standing) -> Standing:
+        """Keep the better of the current and the new points, and which member first fooled the defence."""
         better = torch.where(self.fooled == new.fooled, new.lead < self.lead, new.fooled)
         columns = {name: torch.where(per_row(better, old), getattr(new, name), old) for name, old in vars(self).items()}
         columns |= {"passes": self.passes + new.passes, "tried": self.tried | new.tried}
@@ -71,43 +72,43 @@ class Standing(Shifted):
 
 @dataclass(frozen=True)
 class Pursuit(BallThreat):
-    """An attack on a defence, as :class:`drq.threats.Target` describes one; the part that all of them share.
+    """An attack on a defence, as :class:`drq.threats.Target` describes one; what all of them have in common.
 
-    Alone it starts at the sample; in a :class:`drq.threats.Chain` it goes on from the best point so far.
+    Alone it starts at the sample; in a :class:`drq.threats.Chain` it continues from the best point so far.
     """
 
-    follows_static: ClassVar[bool] = False  # it attacks the static model alone: its points then count against that, too
-    costly: ClassVar[bool] = False  # a chain runs it on the first samples of a dataset only
-    needs_slopes: ClassVar[bool] = False  # it follows the scores of the defence
+    follows_static: ClassVar[bool] = False  # whether it attacks the static model, which its points then count against, too
+    costly: ClassVar[bool] = False  # whether a chain runs it only on the first samples of a dataset
+    needs_gradients: ClassVar[bool] = False  # whether it follows gradients of the defence's scores
 
     @abstractmethod
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
-        """One new point for every sample."""
+        """Return one new point for every sample."""
 
     @abstractmethod
     def cost(self, target: Target, x: Tensor) -> int:
-        """The most passes that this takes for a sample such as those of ``x``; the verdict comes on top."""
+        """Return the most passes that this takes for a sample like those in ``x``, not counting the verdict."""
 
     @property
     def fewest_classes(self) -> int:
-        """Classes without which it makes no sense."""
+        """The number of classes that it needs."""
         return 2
 
     @property
     def rows(self) -> int:
-        """Rows of the model that one sample takes at once."""
+        """The rows that the model evaluates at once for one sample."""
         return 1
 
     @property
     def title(self) -> str:
-        """What it is called in a report."""
+        """Its name in reports."""
         return type(self).__name__
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
-        return hunt(self, (self,), model, x, y, index)
+        return run_members(self, (self,), model, x, y, index)
 
 
-def hunt(
+def run_members(
     attack: BallThreat,
     members: Sequence[Pursuit],
     model: nn.Module | Model | None,
@@ -117,10 +118,10 @@ def hunt(
     budget: float = float("inf"),
     tell: Tell = silent,
 ) -> Standing:
-    """Run the members one after the other, on a piece of the batch at a time; ``attack`` says where and how much at once."""
-    target = aimed_at(model)
-    x, y, setting = attack.prepared(target.static, x, y)
-    target.notice_randomness(x[:4])
+    """Run the members one after the other, on one piece of the batch at a time; ``attack`` has the ball and the chunk."""
+    target = as_target(model)
+    x, y, setting = attack.prepare_batch(target.static, x, y)
+    target.detect_randomness(x[:4])
     costs = plan(members, target, x[:1], setting.classes, budget)
     parts, pieces = [], setting.pieces(len(x), size=max(members[number].rows for number in costs))
     for piece, rows in enumerate(pieces):
@@ -134,8 +135,8 @@ def hunt(
     return parts[0].joined(parts[1:])
 
 
-def aimed_at(model: nn.Module | Model | None) -> Target:
-    """The model as a target, if it can be one."""
+def as_target(model: nn.Module | Model | None) -> Target:
+    """Return the model as a target of attacks; refuse what cannot be one."""
     require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model).__name__, "wrap it in a module")
     assert isinstance(model, nn.Module)
     inner = getattr(model, "model", None) if hasattr(model, "decide") else model
@@ -151,13 +152,13 @@ def aimed_at(model: nn.Module | Model | None) -> Target:
 
 
 def plan(members: Sequence[Pursuit], target: Target, x: Tensor, classes: int, budget: float) -> dict[int, int]:
-    """The most that each member costs a sample, verdict included, by its number; a warning names those that are not run."""
-    verdict, slopes, chosen = target.verdict_cost(x), target.has_slopes(x), {}
-    budget -= verdict * (1 + (target.draws > 1))  # at the sample; of a random defence once more in the end
+    """Return the most passes of each member that is run, with its verdict, by number; warn of those that are not run."""
+    verdict, slopes, chosen = target.verdict_cost(x), target.has_gradients(x), {}
+    budget -= verdict * (1 + (target.draws > 1))  # for the sample itself; for a random defence once more at the end
     for number, member in enumerate(members):
         if classes < member.fewest_classes:
             why = f"it needs {member.fewest_classes} classes, the model has {classes}"
-        elif member.needs_slopes and not slopes:
+        elif member.needs_gradients and not slopes:
             why = "the scores of the defence have no gradient"
         elif (cost := member.cost(target, x) + verdict) > budget:
             why = f"it may take {cost} passes an image where {budget:g} are left"
@@ -173,30 +174,32 @@ def plan(members: Sequence[Pursuit], target: Target, x: Tensor, classes: int, bu
 
 
 def _begin(target: Target, x: Tensor, y: Tensor, members: int) -> Standing:
-    with target.metered() as meter:
+    with target.counting_rows() as meter:
         verdict = target.judge(x, y)
-    return Standing.at(x, verdict, ITSELF, meter.rows / len(x), members)
+    return Standing.from_points(x, verdict, ITSELF, meter.rows / len(x), members)
 
 
 def _confirmed(target: Target, y: Tensor, standing: Standing) -> Standing:
-    """A random defence is judged once more: of many points that were tried, some fooled it by luck."""
+    """Judge a random defence once more, since of many points some fool it by chance."""
     if target.draws == 1:
         return standing
-    with target.metered() as meter:
+    with target.counting_rows() as meter:
         fooled = target.judge(standing.x, y).fooled
     return replace(standing, fooled=standing.fooled & fooled, passes=standing.passes + meter.rows / len(y))
 
 
 def _advance(member: Pursuit, number: int, target: Target, ball: Ball, y: Tensor, index: Tensor, standing: Standing) -> Standing:
-    """Run one member on the samples that still stand, or fell by a hair; its passes are shared among them."""
-    stands = ~standing.settled | (~standing.static_fooled & member.follows_static)
+    """Run one member on the samples that are not clearly fooled; its passes are divided among them."""
+    remaining = ~standing.clearly_fooled | (~standing.static_fooled & member.follows_static)
     if member.costly:
-        stands &= (index < FEW).to(stands.device)
-    if not stands.any():
+        remaining &= (index < COSTLY_SAMPLES).to(remaining.device)
+    if not remaining.any():
         return standing
-    rows, others = stands.nonzero()[:, 0], (~stands).nonzero()[:, 0]
-    with target.metered() as meter:
+    rows, others = remaining.nonzero()[:, 0], (~remaining).nonzero()[:, 0]
+    with target.counting_rows() as meter:
         points = ball[rows].project(member.pursue(target, ball[rows], y[rows], standing[rows]))
         verdict = target.judge(points, y[rows])
-    challenged = standing[rows].challenged(Standing.at(points, verdict, number, meter.rows / len(rows), standing.tried.shape[1]))
-    return in_order([rows, others], [challenged, standing[others]])
+    updated = standing[rows].updated(
+        Standing.from_points(points, verdict, number, meter.rows / len(rows), standing.tried.shape[1])
+    )
+    return in_order([rows, others], [updated, standing[others]])

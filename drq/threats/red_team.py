@@ -1,4 +1,4 @@
-"""The standard evaluation of a defence: a chain of attacks with nothing to tune, at two strengths, and what it found."""
+"""Define the red team: a standard chain of attacks on a defence, with nothing to tune, at two strengths, and its summary."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from drq.norms import Linf
 from drq.objectives import Model, dlr
 from drq.system.progress import Bar, Tell, silent
 from drq.threats.attacks import APGD, APGDTargeted, PGDAttack, PGDNoise
-from drq.threats.pursuit import ITSELF, Pursuit, Standing, aimed_at, hunt
+from drq.threats.pursuit import ITSELF, Pursuit, Standing, as_target, run_members
 from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sampling, Static, Transfer
 from drq.threats.threat import BallThreat, Shifted
 
-BUDGETS = {"quick": 32_000, "full": 150_000}  # passes an image, at most
-ANSWERS = 60  # of a defence, which are always allowed for: one that is dear shall not get away with fewer attacks
+BUDGETS = {"quick": 32_000, "full": 150_000}  # most passes for an image
+ANSWERS = 60  # the budget always allows for so many answers, so that a costly defence is not attacked less
 
 
 class Team(BallThreat):
-    """Attacks on a defence, one after the other, each from the best point so far, on the samples that still stand.
+    """Attacks on a defence, one after the other, each from the best point so far, on the samples that are not clearly fooled.
 
-    ``run`` returns a :class:`drq.threats.Standing`; ``summary`` puts it into words, the static model beside the defence.
+    ``run`` returns a :class:`drq.threats.Standing`; ``summary`` describes it, the static model beside the defence.
     """
 
     members: tuple[Pursuit, ...]  # in the order in which they are run
     budget: float  # passes for a sample, at most; members that do not fit are left out, and a warning names them
 
     def findings(self, standing: Standing) -> dict[str, Any]:
-        """What was found, in numbers: accuracies in percent, how many samples fell to whom, and on how many each was tried."""
+        """Return what was found: accuracies in percent, and for each member how many samples it was run on and first fooled."""
         known = isinstance(standing, Standing) and standing.tried.shape[1] == len(self.members)
         require(known, "standing", "be what run() of this team returned", type(standing).__name__, "call run first")
         titles = ["the sample itself", *(member.title for member in self.members)]
@@ -52,7 +52,7 @@ class Team(BallThreat):
         return found | {"gain": gain, "tried": tried, "passes": passes}
 
     def summary(self, standing: Standing) -> str:
-        """What was found, in words. The static model's worst case is over all points that were tried against it."""
+        """Return what was found as text. The static model's worst case is over all points that were tried against it."""
         found = self.findings(standing)
         lines = [f"{found['samples']} samples{'clean':>12}{'worst case':>13}"]
         for name in ("static", "defended"):
@@ -73,8 +73,8 @@ class Chain(Team):
 
     Args:
         members: the attacks, in the same norm and radius.
-        budget: passes for a sample, at most; members that do not fit are left out, and a warning names them.
-        tell: told about progress.
+        budget: the most passes for a sample; members that do not fit are left out with a warning.
+        tell: called with progress.
     """
 
     members: tuple[Pursuit, ...]
@@ -93,7 +93,7 @@ class Chain(Team):
         object.__setattr__(self, "members", tuple(given))
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
-        return hunt(self, self.members, model, x, y, index, self.budget, self.tell)
+        return run_members(self, self.members, model, x, y, index, self.budget, self.tell)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class RedTeam(Team):
 
     strength: Literal["quick", "full"] = "quick"
     progress: bool = field(default=False, kw_only=True)
-    members: tuple[Pursuit, ...] = field(init=False, repr=False, compare=False)  # both follow from the strength
+    members: tuple[Pursuit, ...] = field(init=False, repr=False, compare=False)  # members and budget follow from the strength
     budget: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -119,10 +119,10 @@ class RedTeam(Team):
         object.__setattr__(self, "budget", BUDGETS[self.strength])
 
     def _standard(self) -> tuple[Pursuit, ...]:
-        """First what fools the static model, then what follows the defence, last what only asks it."""
+        """Return the members: attacks on the static model, then those with gradients of the defence, last those with queries."""
         space: dict[str, Any] = {name: getattr(self, name) for name in ("norm", "radius", "bounds", "frozen", "chunk")}
-        carried: list[Static] = [APGD(**space), APGD(aim=dlr, **space), APGDTargeted(**space), PGDNoise(**space)]
-        chain: list[Pursuit] = [Transfer(attack=attack, **space) for attack in carried]
+        on_model: list[Static] = [APGD(**space), APGD(aim=dlr, **space), APGDTargeted(**space), PGDNoise(**space)]
+        chain: list[Pursuit] = [Transfer(attack=attack, **space) for attack in on_model]
         chain += [Envelope(**space), Envelope(restart=1, **space), Envelope(steps=40, rank=1, **space), FewerSteps(**space)]
         if self.strength == "full":
             chain += [Transfer(attack=PGDAttack(**space), **space), Rivals(**space)]
@@ -132,5 +132,5 @@ class RedTeam(Team):
         return tuple(chain)
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
-        budget = max(self.budget, ANSWERS * aimed_at(model).verdict_cost(x[:1]))
-        return hunt(self, self.members, model, x, y, index, budget, Bar("red team") if self.progress else silent)
+        budget = max(self.budget, ANSWERS * as_target(model).verdict_cost(x[:1]))
+        return run_members(self, self.members, model, x, y, index, budget, Bar("red team") if self.progress else silent)

@@ -1,4 +1,4 @@
-"""Spatial shifts: images rotated and moved at random, or by the worst of several movements (Engstrom et al. 2019)."""
+"""Define spatial shifts: random rotations and translations, or the worst of several (Engstrom et al. 2019)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from drq.objectives import Model, log_odds
 from drq.rows import per_row
 from drq.search.loop import check_steps
 from drq.seeds import generator
-from drq.threats.threat import Shifted, Threat, with_model
+from drq.threats.threat import Shifted, Threat, check_batch
 
 Padding = Literal["zeros", "border", "reflection"]
 Interpolation = Literal["bilinear", "nearest"]
-ROWS = 128  # images moved at once where no model limits them
+ROWS = 128  # images moved at once where no model is involved
 
 
 def warp(
     x: Tensor, degrees: Tensor, offset: Tensor, padding: Padding = "zeros", interpolation: Interpolation = "bilinear"
 ) -> Tensor:
-    """Images (N, C, H, W) rotated around their centre by ``degrees`` (N,), counter-clockwise, then moved by ``offset`` (N, 2).
+    """Rotate images (N, C, H, W) around their centre by ``degrees`` (N,), counter-clockwise, then move them by ``offset`` (N, 2).
 
     An offset counts pixels to the right and downwards. What enters the image from outside is 0 ("zeros"), the nearest pixel
     ("border") or the image mirrored at its outer edge ("reflection").
@@ -42,7 +42,7 @@ def warp(
     def middle(size: int) -> Tensor:
         return torch.arange(size, dtype=torch.float64, device=x.device) - (size - 1) / 2
 
-    # Double precision, or whole pixels would land a rounding error beside the pixels that they mean.
+    # In double precision, since rounding errors would make whole-pixel moves interpolate.
     angle, offset = degrees.double().deg2rad(), offset.double().to(x.device)
     cosine, sine = (per_row(each.to(x.device), x[:, 0]) for each in (angle.cos(), angle.sin()))
     right = middle(width)[None, None, :] - offset[:, 0, None, None]
@@ -53,7 +53,7 @@ def warp(
 
 
 class Movement(NamedTuple):
-    """Where images go."""
+    """The rotation and the translation of each image."""
 
     degrees: Tensor  # (N,)
     offset: Tensor  # (N, 2) pixels to the right and downwards
@@ -61,23 +61,23 @@ class Movement(NamedTuple):
 
 @dataclass(frozen=True)
 class Spatial(Threat):
-    """A random movement of every image (N, C, H, W); the part that all spatial shifts share.
+    """A random movement of every image (N, C, H, W); what all spatial shifts have in common.
 
     Movements are drawn on the CPU and belong to the seed and the sample's index; the first draw is the same whatever
     ``worst_of`` is.
 
     Args:
-        worst_of: draws a sample; the one with the highest cross-entropy for the true label is kept, the first of equals. More
-            than one needs the model and the labels, and costs one pass each.
+        worst_of: the number of draws for a sample, of which the one with the highest cross-entropy for the true label is kept,
+            the first of equals. More than one needs the model and the labels, and costs one pass each.
         grid: instead of random draws, the worst of this many movements in each direction, evenly spaced from end to end.
         padding: what enters the image: "zeros", "border" (the nearest pixel) or "reflection" (mirrored at the outer edge).
         interpolation: "bilinear" or "nearest".
-        seed: of the draws.
+        seed: the seed of the draws.
         bounds: lowest and highest value of the input; None for no limit.
         chunk: images moved at once; None chooses by memory.
     """
 
-    directions: ClassVar[tuple[int, ...]]  # of three numbers, those that matter: the angle, the way right, the way down
+    directions: ClassVar[tuple[int, ...]]  # which of angle (0), offset right (1) and offset down (2) vary
     worst_of: int = field(default=1, kw_only=True)
     grid: int | None = field(default=None, kw_only=True)
     padding: Padding = field(default="zeros", kw_only=True)
@@ -101,15 +101,15 @@ class Spatial(Threat):
 
     @property
     def candidates(self) -> int:
-        """How many movements are tried for a sample."""
+        """The number of movements that are tried for a sample."""
         return self.worst_of if self.grid is None else int(self.grid ** len(self.directions))
 
     @abstractmethod
     def movement(self, share: Tensor, side: int) -> Movement:
-        """What numbers (N, 3) from 0 to 1, uniform, mean for images whose shorter side has this many pixels."""
+        """Return the movements for uniform numbers (N, 3) from 0 to 1, for images whose shorter side has ``side`` pixels."""
 
     def movements(self, index: Tensor, side: int) -> list[Movement]:
-        """The candidates for these samples, one after another."""
+        """Return the candidate movements for these samples."""
         if self.grid is None:
             keys = [generator(self.seed, int(each)) for each in index]
             shares = torch.stack([torch.rand((self.worst_of, 3), generator=key, dtype=torch.float64) for key in keys], 1)
@@ -120,7 +120,7 @@ class Spatial(Threat):
         return [self.movement(share, side) for share in shares]
 
     def move(self, x: Tensor, movement: Movement) -> Tensor:
-        """The images, moved."""
+        """Return the moved images."""
         moved = warp(x, *movement, self.padding, self.interpolation)
         return Ball(x, 0.0, "linf", self.bounds).clip(moved)  # zeros may lie outside the bounds
 
@@ -133,12 +133,12 @@ class Spatial(Threat):
             pieces = [slice(first, first + size) for first in range(0, len(x), size)]
             moved = [self.move(x[rows], self.movements(index[rows], side)[0]) for rows in pieces]
             return Shifted(torch.cat(moved), torch.zeros(len(x), dtype=torch.long, device=x.device))
-        x, y, setting = with_model(model, x, y, Linf(), self.bounds, chunk=self.chunk)
+        x, y, setting = check_batch(model, x, y, Linf(), self.bounds, chunk=self.chunk)
         parts = [self.worst(setting, x[rows], y[rows], index[rows]) for rows in setting.pieces(len(x))]
         return parts[0].joined(parts[1:])
 
     def worst(self, setting: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
-        """The hardest movement of every image; one at a time is in memory."""
+        """Return the hardest movement of every image; only one is in memory at a time."""
         hardest, lowest = x, torch.full((len(x),), torch.inf, dtype=x.dtype, device=x.device)
         for movement in self.movements(index, min(x.shape[2:])):
             moved = self.move(x, movement)
@@ -149,13 +149,13 @@ class Spatial(Threat):
 
 
 def check_extent(name: str, value: object, remedy: str) -> None:
-    """How far a movement goes at most: a finite number of at least 0."""
+    """Require the extent of a movement to be a finite number of at least 0."""
     number = isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
     require(number, name, "be a finite number of at least 0", repr(value), remedy)
 
 
 def usual_pixels(side: int) -> int:
-    """The paper's 4 pixels for a side of 32 and 20 for 224, on a line between and beyond; an eighth of smaller sides.
+    """Return the default extent of a translation: 4 pixels for a side of 32, 20 for 224, linear between; an eighth if smaller.
 
     >>> [usual_pixels(side) for side in (8, 32, 128, 224)]
     [1, 4, 12, 20]
@@ -179,7 +179,7 @@ class Rotation(Spatial):
         super().__post_init__()
 
     def movement(self, share: Tensor, side: int) -> Movement:
-        """Only the angle."""
+        """Return movements with an angle only."""
         return Movement((2 * share[:, 0] - 1) * self.degrees, torch.zeros_like(share[:, 1:]))
 
 
@@ -202,7 +202,7 @@ class Translation(Spatial):
         super().__post_init__()
 
     def movement(self, share: Tensor, side: int) -> Movement:
-        """Only the offset."""
+        """Return movements with an offset only."""
         most = usual_pixels(side) if self.pixels is None else self.pixels
         require(most < side, "pixels", f"lie below the side of the images, {side}", self.pixels, "None chooses by the side")
         offset = (2 * share[:, 1:] - 1) * most
@@ -228,10 +228,10 @@ class RotationTranslation(Spatial):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Rotation(self.degrees), Translation(self.pixels)  # their checks are ours
+        Rotation(self.degrees), Translation(self.pixels)  # check the settings
 
     def movement(self, share: Tensor, side: int) -> Movement:
-        """Both."""
+        """Return movements with an angle and an offset."""
         turn, step = Rotation(self.degrees), Translation(self.pixels, whole=self.whole)
         return Movement(turn.movement(share, side).degrees, step.movement(share, side).offset)
 

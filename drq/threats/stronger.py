@@ -1,4 +1,4 @@
-"""Attacks on a defence that are stronger than the paper's: they follow the defence itself, or carry over what fools its model."""
+"""Implement attacks on a defence that are stronger than the paper's: they follow its gradients, query it, or transfer."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from drq.threats.pursuit import Pursuit, Standing
 from drq.threats.target import Target
 from drq.threats.threat import plain
 
-Static = SearchAttack | APGDTargeted  # attacks that know their cost
+Static = SearchAttack | APGDTargeted  # attacks on a static model whose cost is known
 
 
 @dataclass(frozen=True)
 class Transfer(Pursuit):
-    """Hand over what an attack on the static model finds: the point that it likes least, not the first that fools it.
+    """Transfer an attack on the static model: the point where its objective is best, not the first that fools the model.
 
     Args:
-        attack: on the static model, in the same norm and radius.
+        attack: an attack on the static model, in the same norm and radius.
     """
 
     attack: Static
@@ -66,9 +66,9 @@ class Envelope(Pursuit):
     went the same way (the envelope rule). On another defence it follows its scores, as they are differentiated there.
 
     Args:
-        steps: of the attack.
-        inner: steps of each search of the defence; several lengths are followed at once. Its own where none are given: searches
-            of another length fail elsewhere, and what fools them often does not fool the defence.
+        steps: the steps of the attack.
+        inner: the steps of each search of the defence; several lengths are followed at once. Empty for the defence's own:
+            searches of another length fail at other points, which often do not fool the defence.
         rank: which rival, 0 for the most dangerous at the best point so far.
         restart: 0 starts at that point, every other number at a random one.
     """
@@ -78,7 +78,7 @@ class Envelope(Pursuit):
     rank: int = field(default=0, kw_only=True)
     restart: int = field(default=0, kw_only=True)
 
-    needs_slopes: ClassVar[bool] = True
+    needs_gradients: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,21 +105,21 @@ class Envelope(Pursuit):
         return f"{type(self).__name__}(rival {self.rank + 1}, {self.steps} steps{through}{restart})"
 
     def contest(self, target: Target, y: Tensor, standing: Standing) -> Objective:
-        """Bring the true class below the rival."""
+        """Return the objective that brings the true class below the rival."""
         return target.contest(y, standing.rivals[:, self.rank], standing.radius, *self.inner)
 
     @property
     def method(self) -> Search:
-        """How the lead over the rival is lowered."""
+        """The search that lowers the lead over the rival."""
         return AutoStep(self.steps)
 
-    def fought(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> SearchResult:
-        """The point where the rival comes off best."""
+    def best_point(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> SearchResult:
+        """Search for the point with the smallest lead over the rival."""
         start = ball.sample(generator(self.restart)) if self.restart else standing.x
         return search(self.method, self.contest(target, y, standing), ball, start=start)
 
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
-        return self.fought(target, ball, y, standing).point
+        return self.best_point(target, ball, y, standing).point
 
     def cost(self, target: Target, x: Tensor) -> int:
         return self.method.passes * target.contest_cost(x, *self.inner)
@@ -127,32 +127,32 @@ class Envelope(Pursuit):
 
 @dataclass(frozen=True)
 class Sampling(Envelope):
-    """The same contest by Square: no slope leads it astray, and it asks for two classes where :class:`ScoreBased` asks for all.
+    """Do as :class:`Envelope`, with Square in place of gradients; only two classes are searched for.
 
     Args:
-        steps: of the attack, each a query.
+        steps: the steps of the attack, each a query.
         rank: which rival, 0 for the most dangerous at the best point so far.
         restart: 0 starts at that point, every other number at a random one.
     """
 
     steps: int = 400
 
-    needs_slopes: ClassVar[bool] = False
+    needs_gradients: ClassVar[bool] = False
 
     @property
     def method(self) -> Search:
-        """Every step is a query."""
+        """The search, each step of which is a query."""
         return Square(self.steps)
 
 
 @dataclass(frozen=True)
 class Rivals(Envelope):
-    """One rival after the other, briefly, down to those that rank low: of most classes DRQ knows a bound only.
+    """Attack with one rival after the other, briefly, since DRQ reports only bounds for most classes.
 
     Args:
-        steps: of the attack on each.
-        rank: that of the first.
-        most: of rivals.
+        steps: the steps of the attack on each.
+        rank: the rank of the first rival.
+        most: the most rivals that are tried.
     """
 
     steps: int = 25
@@ -167,9 +167,9 @@ class Rivals(Envelope):
     def title(self) -> str:
         return f"{type(self).__name__}({self.rank + 1} to {self.rank + self.most}, {self.steps} steps)"
 
-    def fought(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> SearchResult:
+    def best_point(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> SearchResult:
         ranks = range(self.rank, min(self.rank + self.most, standing.rivals.shape[1]))
-        each = [Envelope.fought(replace(self, rank=rank), target, ball, y, standing) for rank in ranks]
+        each = [Envelope.best_point(replace(self, rank=rank), target, ball, y, standing) for rank in ranks]
         best = torch.stack([found.value for found in each]).argmin(0)
         return each[0].joined(each[1:])[best * len(y) + torch.arange(len(y), device=y.device)]
 
@@ -179,17 +179,17 @@ class Rivals(Envelope):
 
 @dataclass(frozen=True)
 class FewerSteps(Pursuit):
-    """Follow the scores of the defence cut down to fewer steps, against all classes at once: BPDA, for any defence.
+    """Follow the scores of the defence, shortened to fewer steps, against all classes at once: BPDA for any defence.
 
     Args:
-        steps: of the attack.
-        inner: steps of each search of the defence.
+        steps: the steps of the attack.
+        inner: the steps of each search of the defence.
     """
 
     steps: int = 25
     inner: int = field(default=5, kw_only=True)
 
-    needs_slopes: ClassVar[bool] = True
+    needs_gradients: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -204,11 +204,11 @@ class FewerSteps(Pursuit):
 
 
 @dataclass(frozen=True)
-class Asking(Pursuit):
-    """An attack that asks the whole defence and follows nothing; the part that both share.
+class QueryAttack(Pursuit):
+    """An attack that queries the whole defence and needs no gradients; what both have in common.
 
     Args:
-        queries: evaluations of the defence.
+        queries: the number of evaluations of the defence.
     """
 
     queries: int = 100
@@ -221,8 +221,8 @@ class Asking(Pursuit):
 
 
 @dataclass(frozen=True)
-class ScoreBased(Asking):
-    """Square on the scores of the whole defence."""
+class ScoreBased(QueryAttack):
+    """Run Square on the scores of the whole defence."""
 
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
         return search(Square(self.queries), margin(target.scores(), y), ball, start=standing.x).point
@@ -232,8 +232,8 @@ class ScoreBased(Asking):
 
 
 @dataclass(frozen=True)
-class DecisionBased(Asking):
-    """RayS on the labels of the whole defence; linf only."""
+class DecisionBased(QueryAttack):
+    """Run RayS on the labels of the whole defence; linf only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""A defended model as its attacker sees it: what it decides, what can be followed through it, what that costs."""
+"""Define the target of attacks on a defence: its answers, its differentiable scores, and their cost."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ logger = logging.getLogger("drq")
 
 @dataclass(frozen=True, eq=False)
 class Verdict(Rows):
-    """What the defended model says about N points whose true labels are known."""
+    """How a defended model answers at N points whose true labels are known."""
 
     fooled: Tensor  # (N,) bool: its label is wrong
-    lead: Tensor  # (N,) of the true class over the best other, in log-odds of its own scores; lower is nearer to a success
+    lead: Tensor  # (N,) lead of the true class over the best other, in the defence's scores; lower is closer to success
     rivals: Tensor  # (N, C - 1) the wrong classes, the most dangerous first
-    radius: Tensor  # (N,) in which a DRQ looked around; 0 for other defences
+    radius: Tensor  # (N,) the radius in which a DRQ explored; 0 for other defences
     static_fooled: Tensor  # (N,) bool: the label of the static model in it is wrong
 
 
-class Meter(Watcher):
+class RowCounter(Watcher):
     """Counts the rows that a module evaluates."""
 
     rows = 0
@@ -42,23 +42,23 @@ class Meter(Watcher):
 
 
 class Answer(NamedTuple):
-    """What a defence says about N points."""
+    """The answer of a defence at N points."""
 
     label: Tensor  # (N,)
     scores: Tensor  # (N, C)
-    known: Tensor  # (N, C) bool: False where a score is but a bound
-    radius: Tensor  # (N,) in which a DRQ looked around; 0 for other defences
+    known: Tensor  # (N, C) bool: False where a score is only a bound
+    radius: Tensor  # (N,) the radius in which a DRQ explored; 0 for other defences
 
 
 class Target:
-    """A defence, the static model in it, and what it costs to ask. DRQ, of which more is known, has a target of its own.
+    """A defence, the static model in it, and the cost of evaluating both. DRQ, of which more is known, has its own subclass.
 
-    A defence is a module whose ``decide(x)`` returns a decision with a ``label``; ``model`` is the classifier in it, calling it
-    gives differentiable scores, and ``shortened(steps)``, where there is one, is a cheaper version of it. One that answers
-    differently each time says ``random = True``. Any other model is its own defence.
+    A defence is a module whose ``decide(x)`` returns a decision with a ``label``; ``model`` is the classifier in it, calling the
+    defence gives differentiable scores, and its method ``shortened(steps)``, if it has one, returns a cheaper version. A defence
+    whose answers are random has the attribute ``random = True``. Any other model is its own defence.
 
     Args:
-        defence: what is attacked.
+        defence: the defence that is attacked.
         draws: over how many answers a random defence is averaged.
     """
 
@@ -66,12 +66,12 @@ class Target:
         self.defence: Any = defence
         inner: Any = getattr(defence, "model", None)
         self.static: nn.Module = inner if hasattr(defence, "decide") else defence
-        self.counted = self.static  # whose evaluations are
+        self.counted = self.static  # the module whose evaluations are counted
         self.most_draws = draws
         self.draws = draws if getattr(defence, "random", False) else 1
 
-    def notice_randomness(self, x: Tensor) -> None:
-        """Ask twice: a defence whose answers differ is taken for random, though it does not say so."""
+    def detect_randomness(self, x: Tensor) -> None:
+        """Answer twice: a defence whose answers differ counts as random, even without the attribute."""
         if self.draws > 1:
             return
         first, second = self.answer(x), self.answer(x)
@@ -80,11 +80,11 @@ class Target:
             self.draws = self.most_draws
             logger.warning("drq: this defence answers differently each time: its answers are averaged over %d draws", self.draws)
 
-    def has_slopes(self, x: Tensor) -> bool:
-        """Whether gradients other than 0 come back through the scores."""
+    def has_gradients(self, x: Tensor) -> bool:
+        """Return whether the scores have gradients other than 0."""
         with torch.enable_grad():
             point = x.clone().requires_grad_()
-            scores = self.scores(7)(point)  # as attacks follow them, cut down where that is possible
+            scores = self.scores(7)(point)  # as attacks follow them: shortened where possible
             if not scores.requires_grad:
                 return False
             different = torch.arange(scores.shape[1], dtype=scores.dtype, device=scores.device)  # scores may sum to a constant
@@ -92,9 +92,9 @@ class Target:
         return gradient is not None and bool((gradient != 0).any())
 
     @contextmanager
-    def metered(self) -> Iterator[Meter]:
-        """Count every row that the static model evaluates meanwhile."""
-        meter = Meter()
+    def counting_rows(self) -> Iterator[RowCounter]:
+        """Count every row that the static model evaluates inside the context."""
+        meter = RowCounter()
         handle = self.counted.register_forward_hook(meter.count, with_kwargs=True)
         try:
             yield meter
@@ -102,9 +102,9 @@ class Target:
             handle.remove()
 
     def answer(self, x: Tensor) -> Answer:
-        """One look at what it says."""
+        """Evaluate the defence once."""
         with torch.enable_grad():  # a defence may need gradients of its own
-            scores = None if self.speechless else check_scores(self.defence(x), x)
+            scores = None if self.has_no_scores else check_scores(self.defence(x), x)
             decision = self.defence.decide(x) if hasattr(self.defence, "decide") else None
         label = check_label(decision, x) if decision is not None or scores is None else scores.argmax(1)
         if scores is None:
@@ -112,69 +112,69 @@ class Target:
         return Answer(label, scores, torch.ones_like(scores, dtype=torch.bool), torch.zeros_like(scores[:, 0]))
 
     @property
-    def speechless(self) -> bool:
-        """Whether it decides and has no scores: its labels then stand for them."""
+    def has_no_scores(self) -> bool:
+        """Whether the defence only decides and has no scores; its labels then replace them."""
         return type(self.defence).forward is nn.Module.forward
 
     def judge(self, x: Tensor, y: Tensor) -> Verdict:
-        """The defence's own verdict. One that is random counts as fooled where most of its answers are wrong."""
+        """Return the verdict of the defence; a random one counts as fooled where most of its answers are wrong."""
         static, answers = self.static(x).log_softmax(1), [self.answer(x) for _ in range(self.draws)]
         wrong = torch.stack([answer.label != y for answer in answers]).sum(0)
         scores = torch.stack([answer.scores for answer in answers]).mean(0)
         others = scores.scatter(1, y[:, None], -torch.inf)
         lead = scores.gather(1, y[:, None])[:, 0] - others.amax(1)
-        usual = static.scatter(1, y[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
-        known = torch.where(answers[0].known, others, -torch.inf)  # others follow in the order of the static model
-        rivals = usual.gather(1, known.gather(1, usual).argsort(dim=1, descending=True, stable=True))[:, :-1]
+        by_static = static.scatter(1, y[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
+        known = torch.where(answers[0].known, others, -torch.inf)  # unknown scores come last, in the static model's order
+        rivals = by_static.gather(1, known.gather(1, by_static).argsort(dim=1, descending=True, stable=True))[:, :-1]
         return Verdict(2 * wrong > self.draws, lead, rivals, answers[0].radius, static.argmax(1) != y)
 
     def labels(self, x: Tensor) -> Tensor:
-        """Its labels and nothing else, as scores of 0 and 1."""
+        """Return the labels alone, as scores of 0 and 1."""
         answer = self.answer(x)
         return torch.zeros_like(answer.scores).scatter(1, answer.label[:, None], 1)
 
     def versions(self, *steps: int) -> list[Any]:
-        """The defence cut down to so many steps each, where it knows how; as it is where no steps are given."""
-        cut = steps and hasattr(self.defence, "shortened")
-        return [self.defence.shortened(each) for each in steps] if cut else [self.defence]
+        """Return the defence shortened to each of these numbers of steps, if it can be; without steps, the defence itself."""
+        can_shorten = steps and hasattr(self.defence, "shortened")
+        return [self.defence.shortened(each) for each in steps] if can_shorten else [self.defence]
 
     def scores(self, *steps: int) -> Model:
-        """The differentiable scores, averaged over versions cut down to so many steps, and over its draws."""
-        if self.speechless:
+        """Return the differentiable scores, averaged over shortened versions and over draws."""
+        if self.has_no_scores:
             return self.labels
         looks: list[Model] = [partial(self.look, version) for version in self.versions(*steps) for _ in range(self.draws)]
         return looks[0] if len(looks) == 1 else lambda x: torch.stack([look(x).log_softmax(1) for look in looks]).mean(0)
 
     def look(self, version: Any, x: Tensor) -> Tensor:
-        """The scores of one of its versions."""
+        """Return the scores of one version of the defence."""
         scores: Tensor = version(x)
         return scores
 
     def contest(self, y: Tensor, rival: Tensor, radius: Tensor, *steps: int) -> Objective:
-        """Bring the true class below one rival in the defence, cut down to so many steps."""
+        """Return the objective that brings the true class below one rival in the defence, shortened to these steps."""
         return Objective(self.scores(*steps), _lead_over, (y, rival))
 
     def verdict_cost(self, x: Tensor) -> int:
-        """The most passes of a verdict on one sample such as those of ``x``."""
+        """Return the most passes of a verdict on one sample like those in ``x``."""
         return self._measured(lambda row: self.judge(row, torch.zeros_like(row.flatten(1)[:, 0]).long()), x)
 
     def scores_cost(self, x: Tensor, *steps: int) -> int:
-        """The most passes of one look at the scores, cut down to so many steps."""
+        """Return the most passes of evaluating the scores once, shortened to these steps."""
         return self._measured(self.scores(*steps), x)
 
     def contest_cost(self, x: Tensor, *steps: int) -> int:
-        """The most passes of one look at a contest."""
+        """Return the most passes of evaluating the objective of :meth:`contest` once."""
         return self.scores_cost(x, *steps)
 
     def _measured(self, look: Callable[[Tensor], object], x: Tensor) -> int:
-        """Passes that one look at one sample takes."""
-        with self.metered() as meter:
+        """Return the passes that one evaluation on one sample takes."""
+        with self.counting_rows() as meter:
             look(x[:1])
         return meter.rows
 
 
 def check_scores(scores: object, x: Tensor) -> Tensor:
-    """What a defence returns when called: a finite table, which comes back without a graph."""
+    """Check the scores that a defence returned, and return them detached."""
     given = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
     table = isinstance(scores, Tensor) and scores.dim() == 2 and len(scores) == len(x)
     require(table, "model(x)", "be scores of shape (N, C)", given, "one row for each sample")
@@ -185,7 +185,7 @@ def check_scores(scores: object, x: Tensor) -> Tensor:
 
 
 def check_label(decision: object, x: Tensor) -> Tensor:
-    """The label in what a defence decided."""
+    """Check the label in a defence's decision, and return it."""
     known, remedy = hasattr(decision, "label"), "a drq.Decision, or a named tuple of your own"
     require(known, "model.decide(x)", "return something with a label", type(decision).__name__, remedy)
     label = getattr(decision, "label")  # noqa: B009 - its type is the caller's

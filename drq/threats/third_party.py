@@ -1,7 +1,8 @@
-"""Attacks of other libraries behind the same call: the members of AutoAttack, and any attack of Foolbox.
+"""Wrap attacks of other libraries as threats: the members of AutoAttack, and any attack of Foolbox.
 
-They draw by the shape of the batch, so a sample's result depends on its companions: batches have a fixed, recorded size. The
-global random state, which these libraries reseed, is put back; the gradients of parameters, which they add to, stay as found.
+Their random draws depend on the shape of the batch, so a sample's result depends on the rest of its batch: batches have a fixed,
+recorded size. The global random state, which these libraries reseed, and the gradients of parameters, which they change, are
+restored.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ imported = partial(errors.imported, purpose="this attack", remedy="pip install d
 
 @contextmanager
 def random_state(seed: int) -> Iterator[None]:
-    """Inside, all global random numbers follow from the seed; outside, nothing happened."""
+    """Seed all global random generators inside the context, and restore their states afterwards."""
     python, numbers = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         try:
@@ -48,16 +49,16 @@ def random_state(seed: int) -> Iterator[None]:
             np.random.set_state(numbers)
 
 
-class Watched(Wrapper):
-    """The model as other libraries may have it: counted, in its own precision, and with gradients for its input alone."""
+class LibraryModel(Wrapper):
+    """The model as other libraries get it: it counts its rows, keeps its precision, and has gradients for its input only."""
 
     def __init__(self, model: nn.Module | Model, dtype: torch.dtype) -> None:
         super().__init__(model)
         self.dtype = dtype
-        self.rows = 0  # evaluated so far
+        self.rows = 0  # rows evaluated so far
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits; backward() through them leaves the parameters alone."""
+        """Return the logits; backward() through them does not touch the parameters."""
         self.rows += len(x)
         if torch.is_grad_enabled() and x.requires_grad:
             logits: Tensor = _InputGradient.apply(x, self._logits)  # type: ignore[no-untyped-call]
@@ -70,7 +71,7 @@ class Watched(Wrapper):
 
 
 class _InputGradient(torch.autograd.Function):
-    """A function whose derivative is known for its input only, whatever else it depends on."""
+    """A function that is differentiated with respect to its input only."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -88,14 +89,14 @@ class _InputGradient(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class ThirdParty(Attack):
-    """An attack that another library runs; the part that all of them share.
+    """An attack that another library runs; what all of them have in common.
 
-    What it returns is projected on the ball and the box. ``passes`` counts the rows that went forward through the model,
+    Its result is projected on the ball and the box. ``passes`` counts the rows that went forward through the model,
     averaged over the batch and rounded up.
 
     Args:
-        seed: of every batch.
-        batch: samples attacked together, which their random draws depend on; ``chunk`` has no say.
+        seed: the seed of every batch.
+        batch: how many samples are attacked together, on which random draws depend; ``chunk`` has no effect.
     """
 
     batch_dependent: ClassVar[bool] = True
@@ -112,20 +113,20 @@ class ThirdParty(Attack):
         return Attack.shift(replace(self, chunk=self.batch), model, x, y, index)
 
     def attack(self, execution: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
-        """Hand one batch to the library."""
+        """Run the library's attack on one batch."""
         if self.radius == 0:
             return Shifted(x, torch.zeros_like(y))
-        watched = Watched(execution.model, x.dtype)
-        plainly = x.clone(memory_format=torch.contiguous_format)  # AutoAttack flattens views of it; a GPU may like another order
+        counted = LibraryModel(execution.model, x.dtype)
+        contiguous = x.clone(memory_format=torch.contiguous_format)  # AutoAttack flattens views of it
         with random_state(self.seed):
-            found = self.run_library(watched, plainly, y.clone(), execution.classes)
-        found = torch.where(found == x.to(found.dtype), x, found.to(x.dtype))  # what did not move was not rounded either
-        passes = -(-watched.rows // len(x))
-        return Shifted(self.ball(x).project(found.detach()), torch.full_like(y, passes))
+            points = self.run_library(counted, contiguous, y.clone(), execution.classes)
+        points = torch.where(points == x.to(points.dtype), x, points.to(x.dtype))  # features that did not move are not rounded
+        passes = -(-counted.rows // len(x))
+        return Shifted(self.ball(x).project(points.detach()), torch.full_like(y, passes))
 
     @abstractmethod
-    def run_library(self, model: Watched, x: Tensor, y: Tensor, classes: int) -> Tensor:
-        """The library's adversarial examples; gradients are off, random numbers are seeded."""
+    def run_library(self, model: LibraryModel, x: Tensor, y: Tensor, classes: int) -> Tensor:
+        """Return the library's adversarial examples; gradients are off, random numbers are seeded."""
 
 
 Member = Literal["apgd-ce", "apgd-dlr", "apgd-t", "fab-t", "square"]
@@ -165,7 +166,7 @@ class AutoAttack(ThirdParty):
         box = plain(self.bounds) == [0, 1]
         require(box, "bounds", "be (0.0, 1.0)", self.bounds, "AutoAttack knows no other: scale x, and undo it inside the model")
 
-    def run_library(self, model: Watched, x: Tensor, y: Tensor, classes: int) -> Tensor:
+    def run_library(self, model: LibraryModel, x: Tensor, y: Tensor, classes: int) -> Tensor:
         """Run the member."""
         fewest = FEWEST.get(self.member, 2)
         remedy = "use member='apgd-ce' or 'fab-t'"
@@ -179,13 +180,13 @@ class AutoAttack(ThirdParty):
         ball = {"norm": type(self.norm).__name__, "eps": float(self.radius)}
         return ball | {"n_restarts": self.restarts, "seed": self.seed, "verbose": False} | more
 
-    def _apgd(self, model: Watched, x: Tensor, y: Tensor, classes: int) -> Tensor:
+    def _apgd(self, model: LibraryModel, x: Tensor, y: Tensor, classes: int) -> Tensor:
         attack = imported("pyautoattack.autopgd_base").APGDAttack
         loss = self.member.removeprefix("apgd-")
         points: Tensor = attack(model, **self._options(n_iter=self.steps, loss=loss, logger=logger)).perturb(x, y, best_loss=True)
         return points
 
-    def _targeted(self, model: Watched, x: Tensor, y: Tensor, classes: int) -> Tensor:
+    def _targeted(self, model: LibraryModel, x: Tensor, y: Tensor, classes: int) -> Tensor:
         # The library's own loop over targets leaves out samples that are fooled already, here or by an earlier target.
         attack = imported("pyautoattack.autopgd_base").APGDAttack_targeted(
             model, **self._options(n_iter=self.steps, logger=logger)
@@ -201,13 +202,13 @@ class AutoAttack(ThirdParty):
                 best[better], highest[better] = point[better], loss[better]
         return best
 
-    def _fab(self, model: Watched, x: Tensor, y: Tensor, classes: int) -> Tensor:
+    def _fab(self, model: LibraryModel, x: Tensor, y: Tensor, classes: int) -> Tensor:
         targeted = {"targeted": True, "n_target_classes": min(self.targets, classes - 1)}
         attack = imported("pyautoattack.fab_pt").FABAttack_PT(model, **self._options(n_iter=self.steps, **targeted))
         points: Tensor = attack.perturb(x, y)
         return points
 
-    def _square(self, model: Watched, x: Tensor, y: Tensor, classes: int) -> Tensor:
+    def _square(self, model: LibraryModel, x: Tensor, y: Tensor, classes: int) -> Tensor:
         options = self._options(n_queries=self.steps, resc_schedule=False)  # as in AutoAttack: squares shrink by its schedule
         points: Tensor = imported("pyautoattack.square").SquareAttack(model, **options).perturb(x.contiguous(), y)
         return points
@@ -215,13 +216,13 @@ class AutoAttack(ThirdParty):
 
 @dataclass(frozen=True)
 class Foolbox(ThirdParty):
-    """Any attack of Foolbox at one radius; attacks that look for the nearest adversarial are cut off at it.
+    """Any attack of Foolbox at one radius; attacks that search for the nearest adversarial example are cut off at it.
 
     Samples on which the attack fails come back as Foolbox returns them, within the radius.
 
     Args:
         method: the name of a class in ``foolbox.attacks``, or an attack that has been made already.
-        options: of that class, by name.
+        options: arguments of that class, by name.
     """
 
     method: Any = "LinfPGD"
@@ -239,11 +240,11 @@ class Foolbox(ThirdParty):
 
     @property
     def record(self) -> dict[str, Any]:
-        """The name and every setting; options one by one."""
+        """The name and every setting, with the options as JSON values."""
         return super().record | {"options": {name: plain(value) for name, value in self.options.items()}}
 
-    def run_library(self, model: Watched, x: Tensor, y: Tensor, classes: int) -> Tensor:
-        """Run the attack; Foolbox needs gradients to be on, and would move the model to its favourite device."""
+    def run_library(self, model: LibraryModel, x: Tensor, y: Tensor, classes: int) -> Tensor:
+        """Run the attack; Foolbox needs gradients to be on, and would otherwise move the model to its default device."""
         foolbox = imported("foolbox")
         attack = self._attack(foolbox)
         with torch.enable_grad():

@@ -1,4 +1,4 @@
-"""What a threat is: a frozen dataclass that turns inputs into harder ones, ``threat(model, x, y, index=...) -> x'``."""
+"""Define what a threat is: a frozen dataclass that makes inputs harder, called as ``threat(model, x, y, index=...) -> x'``."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from drq.rows import Rows
 
 @dataclass(frozen=True, eq=False)
 class Shifted(Rows):
-    """What a threat made of N samples. Indexing selects samples."""
+    """The result of a threat on N samples. Indexing selects samples."""
 
     x: Tensor  # (N, ...) the harder inputs
-    passes: Tensor  # (N,) evaluations of the model that it took
+    passes: Tensor  # (N,) evaluations of the model that were made
 
 
 class Threat(ABC):
-    """A way in which inputs get harder: an attack, a corruption, a movement.
+    """A way to make inputs harder: an attack, a corruption, a spatial shift.
 
-    Calling it never changes the model, the labels or any global state, and what it makes of a sample does not depend on the
-    rest of the batch: randomness belongs to the seed, or to the seed and the sample's ``index``. Third-party attacks that draw
-    by the shape of the batch say so in ``batch_dependent``.
+    Calling it never changes the model, the labels or any global state, and the result for a sample does not depend on the rest
+    of the batch: randomness belongs to the seed, or to the seed and the sample's ``index``. Third-party attacks whose draws
+    depend on the shape of the batch have ``batch_dependent`` set.
     """
 
     batch_dependent: ClassVar[bool] = False
-    bounds: Bounds | None = (0.0, 1.0)  # of the input, before and after
+    bounds: Bounds | None = (0.0, 1.0)  # bounds of the input, before and after
 
     def __call__(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, *, index: Tensor | None = None) -> Tensor:
-        """The harder inputs (N, ...).
+        """Return the harder inputs (N, ...).
 
         Args:
-            model: the classifier under threat; None will do for what does not look at it.
+            model: the classifier under threat; may be None for threats that do not use it.
             x: (N, ...) inputs within the bounds.
-            y: (N,) true labels; None will do for what does not look at them.
+            y: (N,) true labels; may be None for threats that do not use them.
             index: (N,) positions in the dataset, to which randomness belongs; 0, 1, 2, ... when None.
         """
         return self.run(model, x, y, index=index).x
 
     def run(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, *, index: Tensor | None = None) -> Shifted:
-        """As calling it, with what was counted on the way."""
+        """Return the harder inputs with the number of passes; arguments are those of a call."""
         with torch.inference_mode(False), torch.no_grad():
             x = checked(x, self.bounds, None)
             require(len(x) > 0, "x", "have at least one sample", f"shape {tuple(x.shape)}", "leave empty batches out")
@@ -62,22 +62,22 @@ class Threat(ABC):
 
     @abstractmethod
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
-        """What :meth:`run` does once its arguments are checked; gradients are off."""
+        """Do the work of :meth:`run`, with checked arguments and gradients off."""
 
     @property
     def record(self) -> dict[str, Any]:
-        """The name and every setting, made of what JSON knows."""
+        """The name and every setting, as values that JSON can hold."""
         values = {each.name: plain(getattr(self, each.name)) for each in settings(type(self))}
         return {"threat": type(self).__name__, "batch_dependent": self.batch_dependent} | values
 
 
 def settings(kind: type[Threat]) -> list[Field[Any]]:
-    """What a threat can be told, all of which is recorded; whom to tell about progress is left out."""
+    """Return the fields of a threat that are settings, all of which are recorded; callbacks for progress are not."""
     return [each for each in fields(kind) if each.compare]  # type: ignore[arg-type]  # every threat is a dataclass
 
 
 def check_labels(name: str, values: Tensor, x: Tensor) -> Tensor:
-    """One whole number of at least 0 for every row of ``x``, on its device."""
+    """Check for one whole number of at least 0 for every row of ``x``, and return them on its device."""
     given = type(values).__name__
     if isinstance(values, Tensor):
         lowest = f" with {values.min().item()}" if values.numel() and not values.is_complex() else ""
@@ -88,7 +88,7 @@ def check_labels(name: str, values: Tensor, x: Tensor) -> Tensor:
     return values.to(x.device, torch.long, copy=True)  # one made in inference mode could not be used in a graph
 
 
-def with_model(
+def check_batch(
     model: nn.Module | Model | None,
     x: Tensor,
     y: Tensor | None,
@@ -97,7 +97,7 @@ def with_model(
     frozen: Tensor | None = None,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor, Execution]:
-    """The batch and its labels, for a threat that looks at both and at the model, and the setting for them."""
+    """Check model, batch and labels for a threat that uses all of them; return batch, labels and how the model is run."""
     require(callable(model), "model", "be callable", type(model).__name__, "this threat needs the classifier")
     require(y is not None, "y", "be a tensor of labels", "None", "this threat needs the true labels")
     assert model is not None
@@ -109,9 +109,9 @@ def with_model(
 
 
 def plain(value: object) -> Any:
-    """A setting as JSON knows it."""
+    """Return a setting as a value that JSON can hold."""
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON knows no infinity
+        return str(value)  # JSON has no infinity
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
@@ -126,14 +126,14 @@ def plain(value: object) -> Any:
 
 @dataclass(frozen=True)
 class BallThreat(Threat):
-    """A threat within a ball around every sample; the part that all attacks share.
+    """A threat within a ball around every sample; what all attacks have in common.
 
     Args:
         norm: "linf", "l2", "l1" or a :class:`drq.Norm`.
-        radius: of the ball; 0 changes nothing.
-        bounds: lowest and highest value of the input, as numbers or per feature; None for no limit.
+        radius: the radius of the ball; 0 changes nothing.
+        bounds: the lowest and the highest value of the input, as numbers or per feature; None for no limit.
         frozen: boolean mask of features that must not change.
-        chunk: rows attacked at once; None chooses by memory.
+        chunk: how many rows are attacked at once; None chooses by memory.
     """
 
     norm: str | Norm
@@ -153,12 +153,12 @@ class BallThreat(Threat):
             object.__setattr__(self, "frozen", torch.as_tensor(self.frozen))
         require(self.chunk is None or self.chunk >= 1, "chunk", "be None or at least 1", self.chunk, "None chooses by memory")
 
-    def prepared(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Execution]:
-        """The batch and its labels, checked against the model, and the setting for them."""
-        return with_model(model, x, y, as_norm(self.norm), self.bounds, self.frozen, self.chunk)
+    def prepare_batch(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Execution]:
+        """Check the batch and its labels against the model; return both, and how the model is run."""
+        return check_batch(model, x, y, as_norm(self.norm), self.bounds, self.frozen, self.chunk)
 
     def ball(self, x: Tensor) -> Ball:
-        """Where the attack may go."""
+        """Return the ball in which the attack may move."""
         return Ball(x, self.radius, self.norm, self.bounds, self.frozen)
 
 
@@ -167,11 +167,11 @@ class Attack(BallThreat):
     """An attack on the scores of the model that it is given, piece by piece."""
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
-        x, y, execution = self.prepared(model, x, y)
+        x, y, execution = self.prepare_batch(model, x, y)
         parts = [self.attack(execution, x[rows], y[rows], index[rows]) for rows in execution.pieces(len(x))]
         shifted = parts[0].joined(parts[1:])
-        return replace(shifted, x=shifted.x.contiguous())  # in the usual order of memory, whichever the model is fast with
+        return replace(shifted, x=shifted.x.contiguous())  # in contiguous memory, whichever format the model is fast with
 
     @abstractmethod
     def attack(self, execution: Execution, x: Tensor, y: Tensor, index: Tensor) -> Shifted:
-        """Attack one piece of the batch, which fits in memory."""
+        """Attack one piece of the batch that fits in memory."""

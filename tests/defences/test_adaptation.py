@@ -154,7 +154,7 @@ def test_scores_can_be_followed(peer: Peer) -> None:
     (slope,) = torch.autograd.grad((scores * drawn(8, 5, seed=3)).sum(), point)
     assert bool((slope != 0).flatten(1).any(1).all())
     assert all(each.grad is None for each in model.parameters())
-    assert Target(peer.around(model)).has_slopes(point.detach())
+    assert Target(peer.around(model)).has_gradients(point.detach())
 
 
 def test_mixed_statistics_by_hand() -> None:
@@ -242,7 +242,7 @@ def test_memo_takes_gradient_steps_on_all_weights() -> None:
         for value, slope in zip(twin.parameters(), slopes, strict=True):
             assert bool((slope != 0).any())
             value.data -= 0.03 * slope
-    fitted = peer.around(model).fitted(x[1:])  # type: ignore[operator]
+    fitted = peer.around(model).fit(x[1:])  # type: ignore[operator]
     assert all(close(fitted[name], value) for name, value in twin.named_parameters())
     assert close(peer.around(model)(x)[1:], twin(x[1:]))
 

@@ -16,7 +16,7 @@ from drq.defences import AntiAdversary, Augmentation, Hedge, NormalisedLikelihoo
 from drq.defences.answers import answered
 from drq.defences.defence import Peer
 from drq.models import Card, Classifier, WrongRange
-from drq.threats.pursuit import aimed_at
+from drq.threats.pursuit import as_target
 
 
 @pytest.fixture
@@ -65,9 +65,9 @@ def test_a_repetition_is_the_same_in_every_mode_and_changes_nothing(peer: Peer, 
 @every
 def test_attackers_find_what_they_ask_for(peer: Peer, model):
     defended = peer.around(model)
-    target = aimed_at(defended)
+    target = as_target(defended)
     assert target.static is model
-    assert target.has_slopes(IMAGES)
+    assert target.has_gradients(IMAGES)
     label = defended.decide(IMAGES).label
     assert not target.judge(IMAGES, label).fooled.any()
     if peer.name != "smoothing":  # whose scores are not its votes

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
 from drq.defences import AntiAdversary, Augmentation, Hedge, NormalisedLikelihood, Smoothing
-from drq.defences.smoothing import even_odds
+from drq.defences.smoothing import fair_coin_p_value
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_smoothing_abstains_where_there_are_few_votes(samples, abstains):
 def test_the_binomial_test_is_that_of_scipy():
     pairs = torch.tensor([(a, b) for a in range(13) for b in range(13)] + [(600, 400), (5000, 4800), (1000, 0)])
     expected = [binomtest(a, a + b, 0.5).pvalue if a + b else 1.0 for a, b in pairs.tolist()]
-    torch.testing.assert_close(even_odds(pairs), torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
+    torch.testing.assert_close(fair_coin_p_value(pairs), torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
 
 
 def test_noise_is_gaussian_and_shared_by_all_samples(model):

@@ -5,7 +5,7 @@ import torch
 from testbed.classifiers import inputs, linear, network
 
 import drq
-from drq.threats.target import Meter
+from drq.threats.target import RowCounter
 
 every_norm = pytest.mark.parametrize("norm", [drq.L1(), drq.L2(), drq.Linf()], ids=repr)
 
@@ -100,7 +100,7 @@ def test_what_is_compiled_has_the_same_slopes(radius):
     plain = drq.DRQ(model, "l2", radius, explore=drq.Gradient(5), quantify=drq.Gradient(5), front=lambda x: 0.1 + 0.8 * x)
     slopes = []
     for robust in (plain, plain.variant(compile=True, chunk=16)):
-        point, meter = x.clone().requires_grad_(), Meter()
+        point, meter = x.clone().requires_grad_(), RowCounter()
         handle = model.register_forward_hook(meter.count, with_kwargs=True)
         scores, passes = robust.scored(point)
         handle.remove()

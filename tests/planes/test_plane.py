@@ -175,7 +175,7 @@ def test_threads_change_nothing(monkeypatch):
     """A small model on a CPU is asked in as many threads as torch has, each with a copy of its own."""
     robust, x = drq.DRQ(Forgetful().eval(), "l2", 0.1), torch.tensor([[0.4, 0.6]])
     alone = robust.plane(x, pixels=24)
-    monkeypatch.setattr("drq.planes.plane.LEAST", 100)
+    monkeypatch.setattr("drq.planes.plane.LEAST_POINTS", 100)
     workers, decide = set(), drq.DRQ.decide
     monkeypatch.setattr(drq.DRQ, "decide", lambda self, x: workers.add((get_ident(), id(self.model))) or decide(self, x))
     before = torch.get_num_threads()
@@ -195,7 +195,7 @@ def test_a_model_that_cannot_be_copied_is_asked_in_one_thread(monkeypatch):
     model = Forgetful().eval()
     model.locked = Lock()  # which cannot be copied
     robust, x = drq.DRQ(model, "l2", 0.1), torch.tensor([[0.4, 0.6]])
-    monkeypatch.setattr("drq.planes.plane.LEAST", 100)
+    monkeypatch.setattr("drq.planes.plane.LEAST_POINTS", 100)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     sizes, decide = [], drq.DRQ.decide
     monkeypatch.setattr(drq.DRQ, "decide", lambda self, x: sizes.append(len(x)) or decide(self, x))

@@ -13,7 +13,7 @@ import drq
 from drq import threats
 from drq.norms import Ball
 from drq.threats import Pursuit, Standing
-from drq.threats.pursuit import ITSELF, NONE, aimed_at
+from drq.threats.pursuit import ITSELF, NONE, as_target
 
 
 def run(*members: Pursuit) -> Standing:
@@ -45,8 +45,8 @@ def test_members_start_at_the_best_point_and_only_where_the_defence_stands() -> 
 def test_those_that_search_start_where_others_ended(member: Pursuit) -> None:
     seen = []
     defence = cut()
-    target, ball = aimed_at(defence), Ball(X, 0.5, "linf", (0, 1))
-    standing = Standing.at(X - 0.05, target.judge(X - 0.05, Y), ITSELF, 0, 1)
+    target, ball = as_target(defence), Ball(X, 0.5, "linf", (0, 1))
+    standing = Standing.from_points(X - 0.05, target.judge(X - 0.05, Y), ITSELF, 0, 1)
     defence.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach().clone()))
     member.pursue(target, ball, Y, standing)
     assert torch.equal(seen[0], X - 0.05)
@@ -68,7 +68,7 @@ def test_the_budget_holds_all_verdicts() -> None:
             return super().forward(x) + 0 * self.model(x)
 
     defence, members = Once(cut().model), tuple(Plant(by=0.0, starts=[], **SPACE) for _ in range(2))
-    verdict = aimed_at(defence).verdict_cost(X)
+    verdict = as_target(defence).verdict_cost(X)
     for budget, run in ((3 * verdict, 2), (3 * verdict - 1, 1)):
         standing = threats.Chain(members=members, budget=budget, **SPACE).run(defence, X, Y)
         assert standing.passes.tolist() == [(1 + run) * verdict] * 2
@@ -84,7 +84,7 @@ def test_the_red_team_hands_on_its_budget(caplog: pytest.LogCaptureFixture) -> N
         standing = threats.RedTeam("linf", 0.001).run(robust, x, y)
     assert "Envelope(rival 1, 75 steps, restart 1) is not run" in caplog.text
     assert "FewerSteps is not run" not in caplog.text
-    assert standing.passes.max() <= 60 * aimed_at(robust).verdict_cost(x)
+    assert standing.passes.max() <= 60 * as_target(robust).verdict_cost(x)
 
 
 def test_whoever_falls_by_a_hair_is_driven_further() -> None:
@@ -95,20 +95,20 @@ def test_whoever_falls_by_a_hair_is_driven_further() -> None:
     assert standing.by.tolist() == [0, 2]
     assert standing.x[:, 0].tolist() == pytest.approx([0.45, 0.7])
     assert standing.tried.tolist() == [[True, True, False], [True, True, True]]
-    assert standing.settled.tolist() == [True, False]
+    assert standing.clearly_fooled.tolist() == [True, False]
 
 
 def test_who_is_most_dangerous_is_read_off_at_the_best_point() -> None:
     first, second = torch.tensor([[1, 2]]), torch.tensor([[2, 1]])
-    old = Standing.at(X[:1], aimed_at(cut()).judge(X[:1], Y[:1]), ITSELF, 0, 1)
+    old = Standing.from_points(X[:1], as_target(cut()).judge(X[:1], Y[:1]), ITSELF, 0, 1)
     old, nearer = replace(old, rivals=first), replace(old, rivals=second, lead=old.lead - 1)
-    assert torch.equal(old.challenged(nearer).rivals, second)
-    assert torch.equal(nearer.challenged(old).rivals, second)
+    assert torch.equal(old.updated(nearer).rivals, second)
+    assert torch.equal(nearer.updated(old).rivals, second)
 
 
 def test_restarts_leave_the_best_point() -> None:
-    target, ball = aimed_at(cut()), Ball(X, 0.5, "linf", (0, 1))
-    standing = Standing.at(X - 0.05, target.judge(X - 0.05, Y), ITSELF, 0, 1)
+    target, ball = as_target(cut()), Ball(X, 0.5, "linf", (0, 1))
+    standing = Standing.from_points(X - 0.05, target.judge(X - 0.05, Y), ITSELF, 0, 1)
     starts = []
     for restart in (0, 1, 2, 1):
         seen = []
@@ -138,8 +138,8 @@ def test_a_point_that_fools_is_kept_though_another_has_a_smaller_lead() -> None:
 def test_every_rank_has_its_own_rival() -> None:
     model, x = network(3, classes=6), inputs(3, 20, 4)
     robust = drq.DRQ(model, "linf", 0.1, explore=SHORT, quantify=SHORT)
-    target, y = aimed_at(robust), model(x).argmax(1)
-    standing = Standing.at(x, target.judge(x, y), ITSELF, 0, 1)
+    target, y = as_target(robust), model(x).argmax(1)
+    standing = Standing.from_points(x, target.judge(x, y), ITSELF, 0, 1)
     for rank in range(4):
         contest = threats.Envelope("linf", 0.1, rank=rank).contest(target, y, standing)
         assert torch.equal(contest.given[1], standing.rivals[:, rank])
@@ -149,29 +149,29 @@ def _duelled() -> tuple[drq.DRQ, Tensor, Tensor, Standing, Ball]:
     """A DRQ among six classes before any attack."""
     model, x = network(3, classes=6), inputs(3, 20, 4)
     robust, y = drq.DRQ(model, "linf", 0.1, explore=SHORT, quantify=SHORT), model(x).argmax(1)
-    return robust, x, y, Standing.at(x, aimed_at(robust).judge(x, y), ITSELF, 0, 1), Ball(x, 0.1, "linf")
+    return robust, x, y, Standing.from_points(x, as_target(robust).judge(x, y), ITSELF, 0, 1), Ball(x, 0.1, "linf")
 
 
 def test_rivals_keeps_the_best_of_all_that_it_follows() -> None:
     robust, x, y, standing, ball = _duelled()
-    target, space = aimed_at(robust), {"norm": "linf", "radius": 0.1}
+    target, space = as_target(robust), {"norm": "linf", "radius": 0.1}
     with torch.no_grad():
-        found = threats.Rivals(steps=6, rank=1, most=3, **space).fought(target, ball, y, standing)
-        each = [threats.Envelope(steps=6, rank=rank, **space).fought(target, ball, y, standing) for rank in (1, 2, 3)]
+        found = threats.Rivals(steps=6, rank=1, most=3, **space).best_point(target, ball, y, standing)
+        each = [threats.Envelope(steps=6, rank=rank, **space).best_point(target, ball, y, standing) for rank in (1, 2, 3)]
         values = torch.stack([one.value for one in each])
         assert torch.equal(found.value, values.amin(0))
         assert len(set(values.argmin(0).tolist())) > 1  # no rival is the best of all samples
         for row, number in enumerate(values.argmin(0).tolist()):
             assert torch.equal(found.point[row], each[number].point[row])
-        most = threats.Rivals(steps=2, rank=2, most=50, **space).fought(target, ball, y, standing)  # there are three
+        most = threats.Rivals(steps=2, rank=2, most=50, **space).best_point(target, ball, y, standing)  # there are three
         assert most.point.shape == x.shape
 
 
 def test_sampling_asks_for_two_classes_and_needs_no_slope() -> None:
     robust, x, y, standing, ball = _duelled()
-    target, member = aimed_at(robust), threats.Sampling("linf", 0.1, 30)
-    with torch.no_grad(), target.metered() as meter:
-        found = member.fought(target, ball, y, standing)
+    target, member = as_target(robust), threats.Sampling("linf", 0.1, 30)
+    with torch.no_grad(), target.counting_rows() as meter:
+        found = member.best_point(target, ball, y, standing)
     assert meter.rows <= len(x) * member.cost(target, x) < len(x) * threats.ScoreBased("linf", 0.1, 30).cost(target, x) / 2
     with torch.no_grad():
         before = target.contest(y, standing.rivals[:, 0], standing.radius)(x).value
@@ -193,7 +193,7 @@ def test_pruned_classes_are_no_rivals_before_those_that_were_quantified() -> Non
     model, x = network(3, classes=6), inputs(3, 60, 4)
     robust = drq.DRQ(model, "linf", 0.4, explore=SHORT, quantify=SHORT)
     decision, y = robust.decide(x), model(x).argmax(1)
-    rivals = aimed_at(robust).judge(x, y).rivals
+    rivals = as_target(robust).judge(x, y).rivals
     assert (rivals != y[:, None]).all()
     known = (decision.exact & decision.reached).gather(1, rivals)
     assert (known.long().diff(dim=1) <= 0).all()  # first those
@@ -213,8 +213,8 @@ def test_fewer_steps_follows_the_shortened_defence() -> None:
             asked.append(steps)
             return self
 
-    target = aimed_at(Short(cut().model))
-    standing = Standing.at(X, target.judge(X, Y), ITSELF, 0, 1)
+    target = as_target(Short(cut().model))
+    standing = Standing.from_points(X, target.judge(X, Y), ITSELF, 0, 1)
     threats.FewerSteps(steps=1, inner=4, **SPACE).pursue(target, Ball(X, 0.5, "linf", (0, 1)), Y, standing)
     assert asked == [4]
 
@@ -256,7 +256,7 @@ def test_points_that_fooled_a_random_defence_by_luck_are_given_up() -> None:
             return Label(torch.full((len(x),), int(not 10 < self.asked - self.before <= 20)))
 
     defence = Lucky(cut().model)
-    defence.before = aimed_at(defence).draws  # the price of a verdict is taken first
+    defence.before = as_target(defence).draws  # the price of a verdict is taken first
     standing = Plant(by=-0.01, starts=[], **SPACE).run(defence, X, Y)
     assert standing.by.tolist() == [0, 0]  # it did fool
     assert not standing.fooled.any()

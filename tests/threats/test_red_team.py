@@ -14,7 +14,7 @@ from drq import threats
 from drq.defences import AntiAdversary
 from drq.method.adapters import Wrapper
 from drq.system.progress import Bar
-from drq.threats.pursuit import ITSELF, NONE, aimed_at
+from drq.threats.pursuit import ITSELF, NONE, as_target
 
 SHORT = drq.Gradient(steps=5)
 RADIUS = 0.15
@@ -82,9 +82,9 @@ class Coin(Wrapper):
 def test_random_defences_are_averaged_and_judged_by_the_majority(digits: Digits) -> None:
     x, y = digits.x[:30], digits.y[:30]
     defence = Coin(digits.model)
-    target = aimed_at(defence)
+    target = as_target(defence)
     assert target.draws == 10
-    with target.metered() as meter:
+    with target.counting_rows() as meter:
         target.scores()(x[:1])
     assert meter.rows == 10
     standing = chain(norm="linf", radius=RADIUS).run(defence, x, y)
@@ -98,9 +98,9 @@ def test_randomness_is_noticed_where_nobody_says_so(digits: Digits, caplog: pyte
     coin = Coin(digits.model)
     coin.random = False
     for defence, draws in ((coin, 10), (AntiAdversary().around(digits.model), 1), (digits.model, 1)):
-        target = aimed_at(defence)
+        target = as_target(defence)
         with caplog.at_level(logging.WARNING, "drq"):
-            target.notice_randomness(x)
+            target.detect_randomness(x)
         assert target.draws == draws
     assert caplog.text.count("answers differently each time") == 1
 
@@ -172,7 +172,7 @@ class TestBudget:
         """DRQ as the paper has it: every member is run, and their most passes are within the limit."""
         model = nn.Sequential(nn.Flatten(), network(0, 12, 10)).eval()
         robust, x = drq.DRQ(model, "linf", 0.2), inputs(0, 1, 3, 2, 2)
-        team, target = threats.RedTeam(strength=strength, **SPACE), aimed_at(robust)
+        team, target = threats.RedTeam(strength=strength, **SPACE), as_target(robust)
         verdict = target.verdict_cost(x)
         most = verdict + sum(member.cost(target, x) + verdict for member in team.members)
         print(strength, most)
@@ -190,7 +190,7 @@ class TestBudget:
             threats.ScoreBased(queries=5, **SPACE),
             threats.DecisionBased(queries=5, **SPACE),
         ):
-            target = aimed_at(robust)
+            target = as_target(robust)
             most = target.verdict_cost(x) * 2 + member.cost(target, x) + 1  # one row of every batch is examined
             assert member.run(robust, x, y).passes.max() <= most, member
 
@@ -225,7 +225,7 @@ def test_what_is_wrong_before_any_attack_is_not_counted_as_fallen_to_one() -> No
     assert 5 <= wrong.sum() <= 55
     chain = threats.Chain("linf", 0.2, (threats.Transfer("linf", 0.2, threats.APGD("linf", 0.2, 20)),))
     standing = chain.run(robust, x, y)
-    assert (standing.lead <= aimed_at(robust).judge(x, y).lead)[wrong].all()  # points only get worse
+    assert (standing.lead <= as_target(robust).judge(x, y).lead)[wrong].all()  # points only get worse
     assert (standing.by[wrong] == ITSELF).all()
     assert standing.fooled[wrong].all()
     assert (standing.by[standing.fooled & ~wrong] == 0).all()
@@ -306,9 +306,9 @@ def test_a_compiled_drq_falls_to_the_same_attacks_at_the_same_count(digits: Digi
     assert torch.equal(plain.fooled, compiled.fooled)
     torch.testing.assert_close(plain.lead, compiled.lead, rtol=0, atol=1e-3)
     torch.testing.assert_close(plain.passes, compiled.passes, rtol=0, atol=1)
-    target = aimed_at(robust[1].variant(precision="bfloat16"))
-    target.notice_randomness(x)
-    with target.metered() as meter:
+    target = as_target(robust[1].variant(precision="bfloat16"))
+    target.detect_randomness(x)
+    with target.counting_rows() as meter:
         target.answer(x)
     assert meter.rows == target.defence.decide(x).passes.sum()  # near ties, which hooks see, count once
     attacks = [threats.ScoreBased(*space, queries=3), threats.EndToEnd(*space, steps=2, inner=2), threats.FewerSteps(*space, 3)]

@@ -9,7 +9,7 @@ from testbed.classifiers import inputs, linear, network
 import drq
 from drq import threats
 from drq.search.loop import slope
-from drq.threats.duel import duel
+from drq.threats.drq_target import two_class_objective
 
 SHORT = drq.Gradient(steps=5)
 
@@ -20,7 +20,9 @@ def test_the_envelope_attack_follows_the_gradient_at_the_quantified_points() -> 
     robust = drq.DRQ(linear(weight), "l2", 0.2, bounds=None)
     x = inputs(0, 5, 3)
     ones = torch.ones(5, dtype=torch.long)
-    score, gradient = slope(duel(robust.classifier, [robust], ones, 0 * ones, torch.full((5,), 0.2, dtype=torch.float64)), x)
+    score, gradient = slope(
+        two_class_objective(robust.classifier, [robust], ones, 0 * ones, torch.full((5,), 0.2, dtype=torch.float64)), x
+    )
     # Both classes gain (1 - alpha) * radius * |w|, so their lead is 2 w.x as at x itself.
     torch.testing.assert_close(score.value, 2 * x @ weight, rtol=0, atol=1e-9)
     torch.testing.assert_close(gradient, (2 * weight).expand(5, 3), rtol=0, atol=1e-9)
@@ -32,14 +34,14 @@ def test_the_duel_is_the_difference_of_the_defences_own_scores() -> None:
     decision = robust.decide(x)
     first, second = decision.log_odds.topk(2, dim=1).indices.unbind(1)
     reached = decision.reached.gather(1, second[:, None])[:, 0]
-    value = duel(robust.classifier, [robust], first, second, decision.radius)(x).value
+    value = two_class_objective(robust.classifier, [robust], first, second, decision.radius)(x).value
     lead = (decision.log_odds.gather(1, first[:, None]) - decision.log_odds.gather(1, second[:, None]))[:, 0]
     assert reached.sum() >= 10
     torch.testing.assert_close(value[reached], lead[reached], rtol=0, atol=1e-9)
 
 
 def test_an_unreached_rival_is_followed_until_it_is_reached() -> None:
-    """The scores of DRQ are flat in a class that is not reached; the duel is not."""
+    """The scores of DRQ are flat in a class that is not reached; the two_class_objective is not."""
     model = linear(torch.tensor([8.0, 8.0], dtype=torch.float64), bias=-8.0)
     robust = drq.DRQ(model, "linf", 0.1)
     x, y = torch.full((1, 2), 0.62, dtype=torch.float64), torch.ones(1, dtype=torch.long)
@@ -71,7 +73,7 @@ def test_points_that_fool_are_never_given_up() -> None:
     harmless = threats.Transfer(attack=threats.PGD(steps=20, aim=drq.favour, **space), **space)
     alone, followed = (threats.Chain(members=members, **space).run(robust, x, y) for members in ((attack,), (attack, harmless)))
     assert alone.fooled.any()
-    assert torch.equal(alone.x[alone.settled], followed.x[alone.settled])
+    assert torch.equal(alone.x[alone.clearly_fooled], followed.x[alone.clearly_fooled])
     assert (followed.lead <= alone.lead)[alone.fooled].all()
     assert (followed.fooled >= alone.fooled).all()
     assert (followed.by[alone.fooled] <= 0).all()

@@ -9,8 +9,8 @@ from torch import Tensor
 import drq
 from drq import threats
 from drq.method.adapters import Wrapper
-from drq.threats.duel import duel
-from drq.threats.pursuit import aimed_at
+from drq.threats.drq_target import two_class_objective
+from drq.threats.pursuit import as_target
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ def test_the_duel_heeds_every_setting_of_the_defence(change: dict[str, object]) 
     decision = robust.decide(x)
     first, second = decision.log_odds.topk(2, dim=1).indices.unbind(1)
     reached = decision.reached.gather(1, second[:, None])[:, 0]
-    value = duel(robust.classifier, [robust], first, second, decision.radius)(x).value
+    value = two_class_objective(robust.classifier, [robust], first, second, decision.radius)(x).value
     lead = (decision.log_odds.gather(1, first[:, None]) - decision.log_odds.gather(1, second[:, None]))[:, 0]
-    if robust.precision != "float32":  # near ties were decided again in float32, which the duel does not do
+    if robust.precision != "float32":  # near ties were decided again in float32, which the two_class_objective does not do
         reached &= lead > 8 * torch.finfo(torch.bfloat16).eps * model(x).detach().abs().amax(1)
     assert reached.sum() >= 5
     torch.testing.assert_close(value[reached], lead[reached], rtol=0, atol=1e-4)
@@ -51,14 +51,14 @@ class Scripted(Cut):
 def test_more_than_half_of_the_answers_must_be_wrong(wrong: int, fooled: bool) -> None:
     defence = Scripted(cut().model)
     defence.script = [0] * wrong + [1] * (10 - wrong)
-    assert aimed_at(defence).judge(X, Y).fooled.tolist() == [fooled, fooled]  # the scores say otherwise: labels count
+    assert as_target(defence).judge(X, Y).fooled.tolist() == [fooled, fooled]  # the scores say otherwise: labels count
 
 
 def test_rivals_that_were_not_reached_are_ranked_by_the_model() -> None:
     model, x = network(3, classes=6), inputs(3, 20, 4)
     robust = drq.DRQ(model, "linf", 0.0)  # nothing but the base label is reached
     y = model(x).argmax(1)
-    assert torch.equal(aimed_at(robust).judge(x, y).rivals, model(x).argsort(dim=1, descending=True)[:, 1:])
+    assert torch.equal(as_target(robust).judge(x, y).rivals, model(x).argsort(dim=1, descending=True)[:, 1:])
 
 
 def test_scores_that_attackers_read_are_never_pruned() -> None:
@@ -67,14 +67,14 @@ def test_scores_that_attackers_read_are_never_pruned() -> None:
     assert robust.prune == "exact"
     exact = robust.variant(prune="none")(x)
     assert not torch.equal(robust(x), exact)
-    torch.testing.assert_close(aimed_at(robust).scores()(x), exact, rtol=0, atol=1e-9)
+    torch.testing.assert_close(as_target(robust).scores()(x), exact, rtol=0, atol=1e-9)
     assert robust.shortened(3).prune == "none"
 
 
 def test_an_attacker_follows_in_full_precision_and_is_judged_in_that_of_the_defence() -> None:
     model, x = network(1, classes=6).float(), inputs(1, 30, 4).float()
     plain, rounded = (
-        aimed_at(drq.DRQ(model, "linf", 0.3, explore=SHORT, quantify=SHORT, precision=each)) for each in ("float32", "bfloat16")
+        as_target(drq.DRQ(model, "linf", 0.3, explore=SHORT, quantify=SHORT, precision=each)) for each in ("float32", "bfloat16")
     )
     y, rival = model(x).topk(2).indices.unbind(1)
     radius = torch.full_like(x[:, 0], 0.3)
@@ -90,7 +90,7 @@ def test_leads_and_rivals_are_not_those_of_upper_bounds() -> None:
     """Exact pruning leaves losers with their explored confidence; the verdict must read as if nothing had been pruned."""
     model, x = network(1, classes=6), inputs(1, 300, 4)
     y, robust = model(x).argmax(1), drq.DRQ(model, "linf", 0.3, explore=SHORT, quantify=SHORT)
-    ours, full = (aimed_at(each).judge(x, y) for each in (robust, robust.variant(prune="none")))
+    ours, full = (as_target(each).judge(x, y) for each in (robust, robust.variant(prune="none")))
     assert (robust.decide(x).exact.sum(1) < 6).double().mean() > 0.2  # something was pruned
     stands = ~full.fooled
     torch.testing.assert_close(ours.lead[stands], full.lead[stands], rtol=0, atol=1e-9)
@@ -161,8 +161,8 @@ def test_models_called_by_keyword_are_counted() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) + 0 * self.model(input=x)
 
-    target = aimed_at(Named(cut().model))
-    with target.metered() as meter:
+    target = as_target(Named(cut().model))
+    with target.counting_rows() as meter:
         target.defence(X)
     assert meter.rows == 2
 
@@ -172,8 +172,8 @@ def test_scores_whose_slope_is_zero_are_noticed() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x.detach()) + 0 * x.sum()
 
-    assert not aimed_at(Flat(cut().model)).has_slopes(X)
-    assert aimed_at(cut()).has_slopes(X)
+    assert not as_target(Flat(cut().model)).has_gradients(X)
+    assert as_target(cut()).has_gradients(X)
 
 
 def test_a_defence_that_only_decides_is_attacked_by_its_labels() -> None:
@@ -196,6 +196,6 @@ def test_a_shortened_version_with_gradients_is_followed_where_the_defence_has_no
         def shortened(self, steps: int) -> Cut:
             return Cut(self.model)
 
-    target = aimed_at(Rounding(cut().model))
-    assert target.has_slopes(X)
+    target = as_target(Rounding(cut().model))
+    assert target.has_gradients(X)
     assert threats.FewerSteps("linf", 0.5, 5).run(Rounding(cut().model), X, Y).fooled.all()

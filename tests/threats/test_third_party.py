@@ -76,7 +76,7 @@ def test_any_layout_will_do(name: str) -> None:
     """On a GPU samples come in the order that convolutions like, whichever they were given in."""
     model, threat = ChannelsLast().eval(), MEMBERS[name]
     x = torch.rand(8, 3, 5, 6, generator=torch.Generator().manual_seed(1))
-    x, y, setting = threat.prepared(model, x, model(x).argmax(1))
+    x, y, setting = threat.prepare_batch(model, x, model(x).argmax(1))
     usual, other = x.contiguous(), x.contiguous(memory_format=torch.channels_last)
     found = [threat.attack(setting, each, y, torch.arange(8)).x for each in (usual, other)]
     assert torch.equal(*found)

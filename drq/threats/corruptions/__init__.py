@@ -1,4 +1,4 @@
-"""The 15 common corruptions of CIFAR-10-C and ImageNet-C, on torch alone, for images of any size."""
+"""Implement the 15 common corruptions of CIFAR-10-C and ImageNet-C with torch alone, for images of any size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from drq.threats.threat import Shifted, Threat
 __all__ = ["DESCRIPTIONS", "KINDS", "Corruption"]
 
 DESCRIPTIONS = {kind: entry.description for kind, entry in TABLE.items()}
-PIECE = {"cpu": 2**18, "cuda": 2**24}  # values corrupted at once: what the caches of a processor, the memory of a GPU hold
+PIECE = {"cpu": 2**18, "cuda": 2**24}  # values corrupted at once, to fit a CPU's caches or a GPU's memory
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Corruption(Threat):
             check_photographs(Path(self.photographs))
 
     def shift(self, model: nn.Module | Model | None, x: Tensor, y: Tensor | None, index: Tensor) -> Shifted:
-        """Corrupt a batch, so many images at a time."""
+        """Corrupt a batch, piece by piece."""
         image = x.dim() == 4 and x.shape[1] in (1, 3) and min(x.shape[2:]) > 0
         remedy = "corruptions know grey and RGB images, channels first"
         require(image, "x", "be images of shape (N, 1 or 3, height, width)", f"shape {tuple(x.shape)}", remedy)
@@ -83,12 +83,12 @@ class Corruption(Threat):
 
     @property
     def record(self) -> dict[str, Any]:
-        """The name and every setting, made of what JSON knows; of photographs their digest, not where they lie."""
+        """The name and every setting as values that JSON can hold; of photographs their digest, not their path."""
         settings = super().record | {"photographs": None if self.photographs is None else digest(Path(self.photographs))}
         texture = "procedural" if self.photographs is None else "photographs"
         return settings | ({"texture": texture} if self.kind == "frost" else {})
 
 
 def is_random(kind: str) -> bool:
-    """Whether a corruption draws random numbers."""
+    """Return whether a corruption draws random numbers."""
     return "draws" in inspect.signature(CORRUPTIONS[kind]).parameters

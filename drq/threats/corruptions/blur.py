@@ -1,4 +1,4 @@
-"""Blur: every value becomes an average over others."""
+"""Implement blur: every value becomes an average over others."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from torch import Tensor
 from drq.threats.corruptions.draws import Draws
 from drq.threats.corruptions.resample import Fold, convolved, magnified, mirrored, nearest, padded
 
-LEAST_HALF_WIDTH = 8  # of the square on which a disk is drawn
-NEGLIGIBLE = 1e-12  # weights below are not worth a pass over the image
+LEAST_HALF_WIDTH = 8  # least half width of the square on which a disk is drawn
+NEGLIGIBLE = 1e-12  # smaller weights are skipped
 
 
 def bell(sigma: float, reach: int) -> list[float]:
-    """The weights of a Gaussian filter at -reach, ..., reach; a sigma of 0 changes nothing."""
+    """Return the weights of a Gaussian filter at -reach, ..., reach; a sigma of 0 changes nothing."""
     weights = [exp(-0.5 * (place / sigma) ** 2) if sigma > 0 else float(place == 0) for place in range(-reach, reach + 1)]
     return [weight / sum(weights) for weight in weights]
 
 
 def gaussian_filter(x: Tensor, sigma: float, *, truncate: float = 4.0, fold: Fold = nearest) -> Tensor:
-    """``x`` (..., H, W) smoothed, out to ``truncate`` standard deviations."""
+    """Smooth ``x`` (..., H, W), out to ``truncate`` standard deviations."""
     weights = bell(sigma, int(truncate * sigma + 0.5))
     return convolved(convolved(x, [[weight] for weight in weights], fold), [weights], fold)
 
 
 def defocus_blur(x: Tensor, *, radius: float, smoothing: float) -> Tensor:
-    """The average over a disk whose rim is smoothed."""
+    """Average over a disk whose rim is smoothed."""
     return convolved(x, disk(radius, smoothing).tolist(), mirrored)
 
 
 def disk(radius: float, smoothing: float) -> Tensor:
-    """The kernel of a lens out of focus, as small as it can be."""
+    """Return the kernel of a lens out of focus, as small as possible."""
     half = max(LEAST_HALF_WIDTH, ceil(radius))
     place = torch.arange(-half, half + 1, dtype=torch.float64)
     sharp = (place[:, None] ** 2 + place**2 <= radius**2).double()
@@ -44,7 +44,7 @@ def disk(radius: float, smoothing: float) -> Tensor:
 
 
 def glass_blur(x: Tensor, draws: Draws, *, sigma: float, reach: int, rounds: int) -> Tensor:
-    """Smoothed, displaced pixel by pixel, and smoothed again.
+    """Smooth the image, displace it pixel by pixel, and smooth it again.
 
     One pixel after the other, from the lower right, takes the value that another one nearby has by then. The published script
     writes a swap, but its arrays are views of the same memory, so that the other pixel keeps its value; so it does here.
@@ -58,7 +58,7 @@ def glass_blur(x: Tensor, draws: Draws, *, sigma: float, reach: int, rounds: int
 
 
 def _displaced(steps: Tensor, reach: int) -> list[int]:
-    """Which pixel's value every pixel of a flattened image ends up with; ``steps`` is (rounds, 2, H, W)."""
+    """Return which pixel's value every pixel of a flattened image gets; ``steps`` is (rounds, 2, H, W)."""
     height, width = steps.shape[-2:]
     source = list(range(height * width))
     for down, right in steps:
@@ -70,12 +70,12 @@ def _displaced(steps: Tensor, reach: int) -> list[int]:
 
 
 def motion_blur(x: Tensor, draws: Draws, *, radius: int, sigma: float) -> Tensor:
-    """The average along a line within 45 degrees of the horizontal."""
+    """Average along a line within 45 degrees of the horizontal."""
     return streaked(x, radius, sigma, [90 * number - 45 for (number,) in draws.numbers(1)])
 
 
 def streaked(x: Tensor, radius: int, sigma: float, angles: list[float]) -> Tensor:
-    """Every image of ``x`` (N, C, H, W) averaged along its own direction, with the weights of half a bell."""
+    """Average every image of ``x`` (N, C, H, W) along its own direction, with the weights of half a Gaussian."""
     taps = 2 * radius + 1
     weights = bell(sigma, taps - 1)[taps - 1 :]
     weights = [weight / sum(weights) for weight in weights]
@@ -89,7 +89,7 @@ def streaked(x: Tensor, radius: int, sigma: float, angles: list[float]) -> Tenso
 
 
 def zoom_blur(x: Tensor, *, stop: float, step: float) -> Tensor:
-    """The average of the image and of its magnifications by 1, 1 + step, ... below ``stop``."""
+    """Average the image and its magnifications by 1, 1 + step, ... below ``stop``."""
     total, factors = x.clone(), torch.arange(1, stop, step, dtype=torch.float64).tolist()
     for factor in factors:
         total += magnified(x, factor)

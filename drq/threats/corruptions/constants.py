@@ -1,4 +1,4 @@
-"""The one table of constants, for images of 32 and of 224 pixels, and what lies between.
+"""Hold the constants of all corruptions, for images of 32 and of 224 pixels, and interpolate between them.
 
 The numbers are those of Hendrycks & Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations"
 (ICLR 2019), in the scripts that made the published files, https://github.com/hendrycks/robustness, folder ImageNet-C/create_c:
@@ -134,7 +134,7 @@ KINDS = tuple(TABLE)
 
 
 def constants(kind: str, severity: int, side: int) -> dict[str, float]:
-    """The constants by name for images whose shorter side has ``side`` pixels.
+    """Return the constants by name for images whose shorter side has ``side`` pixels.
 
     Between 32 and 224 they are linear in the logarithm of the side, whole numbers rounded; beyond, those of the nearer end.
 
@@ -150,7 +150,7 @@ def constants(kind: str, severity: int, side: int) -> dict[str, float]:
 
 
 def _between(small: float, large: float, share: float) -> float:
-    if share in (0.0, 1.0):  # exactly as published, free of rounding
+    if share in (0.0, 1.0):  # exactly as published, without rounding errors
         return large if share else small
     value = (1 - share) * small + share * large
     return round(value) if isinstance(small, int) and isinstance(large, int) else value

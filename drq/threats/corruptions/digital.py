@@ -1,4 +1,4 @@
-"""What is done to a digital image: stretched, pixelated, compressed."""
+"""Implement digital corruptions: elastic distortion and pixelation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def elastic_transform(x: Tensor, draws: Draws, *, amplitude: float, sigma: float
 
 
 def _tilted(shift: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Where every pixel comes from (2, N, H, W), rows first, when three corners of the middle move by ``shift`` (N, 3, 2)."""
+    """Return where every pixel comes from (2, N, H, W), rows first, when three inner corners move by ``shift`` (N, 3, 2)."""
     height, width = rows.shape
     reach = max(min(height, width) // 3, 1)
     first, second, third = shift.unbind(1)  # of the corners at (1, 1), (1, -1) and (-1, -1), in units of the reach
@@ -38,12 +38,12 @@ def _tilted(shift: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def pixelate(x: Tensor, *, fraction: float) -> Tensor:
-    """Average over boxes, fewer a side, and show every box as one large pixel."""
+    """Average over boxes, and show every box as one large pixel."""
     return _boxed(_boxed(x, fraction).mT, fraction).mT
 
 
 def _boxed(x: Tensor, fraction: float) -> Tensor:
-    """The last axis in boxes: every pixel gets the mean of the box in which its centre lies."""
+    """Divide the last axis into boxes: every pixel gets the mean of the box in which its centre lies."""
     length = x.shape[-1]
     count = max(int(length * fraction), 1)
     edges = [int(box * length / count + 0.5) for box in range(count + 1)]

@@ -1,4 +1,4 @@
-"""Random numbers that belong to the seed and the sample."""
+"""Draw random numbers that depend only on the seed and the sample."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drq.seeds import generator
 
 
 class Draws:
-    """Streams of random numbers, one a sample.
+    """Streams of random numbers, one for each sample.
 
     They are drawn on the CPU in float64, so that every device and precision sees the same ones.
     """
@@ -19,14 +19,14 @@ class Draws:
         self._like = like
 
     def uniform(self, *shape: int) -> Tensor:
-        """(N, *shape), uniform in [0, 1); in float64, since float32 would round some of them to 1."""
+        """Return uniform numbers (N, *shape) in [0, 1); in float64, since float32 would round some of them to 1."""
         draws = torch.stack([torch.rand(shape, generator=each, dtype=torch.float64) for each in self._streams])
         return draws.to(self._like.device)
 
     def normal(self, *shape: int) -> Tensor:
-        """(N, *shape), standard normal, in the precision of the images."""
+        """Return standard normal numbers (N, *shape) in the precision of the images."""
         return torch.stack([torch.randn(shape, generator=each, dtype=torch.float64) for each in self._streams]).to(self._like)
 
     def numbers(self, count: int) -> list[list[float]]:
-        """``count`` uniform numbers in [0, 1) for each sample, as Python's."""
+        """Return ``count`` uniform numbers in [0, 1) for each sample, as Python floats."""
         return [torch.rand(count, generator=each, dtype=torch.float64).tolist() for each in self._streams]

@@ -1,4 +1,4 @@
-"""Frost: ice laid over an image, from photographs or drawn."""
+"""Implement frost: ice laid over an image, from photographs or drawn."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from drq.threats.corruptions.resample import on_lattice
 from drq.threats.corruptions.weather import grey, plasma
 
 PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg", "frost6.jpg")
-SIDE = 512  # pixels of a drawn texture, a power of 2
-# The mean and the spread of red, green and blue in each photograph, which the drawn textures share.
+SIDE = 512  # side of a drawn texture in pixels, a power of 2
+# The mean and the spread of red, green and blue in each photograph; the drawn textures have the same.
 COLOURS = (
     ((0.305, 0.585, 0.650), (0.106, 0.065, 0.060)),
     ((0.787, 0.805, 0.841), (0.084, 0.087, 0.089)),
@@ -33,13 +33,13 @@ FERN_LENGTHS = (90, 60, 75, 35, 45, 120)  # pixels, by texture
 
 
 def frost(x: Tensor, draws: Draws, sheets: tuple[Tensor, ...], *, kept: float, added: float, scale: float) -> Tensor:
-    """Add a random piece of one of the ``sheets`` of ice, seen at ``scale`` or as much larger as the image needs."""
+    """Add a random piece of one of the ``sheets`` of ice, at ``scale`` or larger if the image needs it."""
     pieces = [_piece(sheets[int(len(sheets) * which)], (down, right), x, scale) for which, down, right in draws.numbers(3)]
     return kept * x + added * torch.stack(pieces).to(x)
 
 
 def _piece(sheet: Tensor, place: tuple[float, float], x: Tensor, scale: float) -> Tensor:
-    """A piece of a sheet with the channels and the size of the images ``x``; ``place`` from 0 to 1 says where along each axis."""
+    """Return a piece of a sheet with the channels and size of the images ``x``; ``place``, from 0 to 1, is its position."""
     sizes, full = x.shape[-2:], sheet.shape[-2:]
     scale = max(scale, sizes[0] / full[0], sizes[1] / full[1])
     first = [int(share * (whole * scale - size)) + 0.5 for share, whole, size in zip(place, full, sizes, strict=True)]
@@ -49,7 +49,7 @@ def _piece(sheet: Tensor, place: tuple[float, float], x: Tensor, scale: float) -
 
 
 def check_photographs(folder: Path) -> None:
-    """The folder holds all six photographs."""
+    """Require a folder with all six photographs."""
     remedy = "they are in ImageNet-C/create_c of github.com/hendrycks/robustness; None draws the ice instead"
     require(folder.is_dir(), "photographs", "be a folder", f"{str(folder)!r}, which is none", remedy)
     missing = [name for name in PHOTOGRAPHS if not (folder / name).is_file()]
@@ -57,25 +57,25 @@ def check_photographs(folder: Path) -> None:
 
 
 def digest(folder: Path) -> str:
-    """The sha256 of all six photographs."""
+    """Return the sha256 of all six photographs."""
     return sha256(b"".join((folder / name).read_bytes() for name in PHOTOGRAPHS)).hexdigest()
 
 
 @lru_cache(maxsize=2)
 def photographed(folder: Path) -> tuple[Tensor, ...]:
-    """The six photographs of a folder, each (3, H, W) in [0, 1]."""
+    """Read the six photographs of a folder, each (3, H, W) in [0, 1]."""
     photographs = (torch.tensor(np.asarray(read(folder / name))) for name in PHOTOGRAPHS)
     return tuple(each.permute(2, 0, 1).double() / 255 for each in photographs)
 
 
 @lru_cache(maxsize=1)
 def drawn() -> tuple[Tensor, ...]:
-    """Six textures of ice crystals, with the colours of the photographs; the same ones always."""
+    """Draw six textures of ice crystals, with the colours of the photographs and a fixed seed."""
     return tuple(_texture(number) for number in range(len(COLOURS)))
 
 
 def _texture(number: int) -> Tensor:
-    """Ferns of ice that grow from nuclei over a cloudy ground, (3, SIDE, SIDE)."""
+    """Draw ferns of ice that grow from nuclei over a cloudy ground, (3, SIDE, SIDE)."""
     draws = Draws(0, torch.tensor([number]), 0, torch.empty(0, dtype=torch.float64))
     ground, ice = plasma(draws, SIDE, 1.5)[0], torch.zeros(SIDE, SIDE)
     length = FERN_LENGTHS[number]
@@ -93,7 +93,7 @@ def _texture(number: int) -> Tensor:
 
 
 def _grow(ice: Tensor, down: float, right: float, angle: float, length: float, gain: float) -> None:
-    """One fern: a stem from a point on, and barbs on both of its sides that lean forward by 60 degrees and get shorter."""
+    """Draw one fern: a stem, and barbs on both of its sides that lean forward by 60 degrees and get shorter."""
     down_span, right_span = _span(down, length, sin(angle)), _span(right, length, cos(angle))
     box = ice[down_span, right_span]
     rows, columns = torch.arange(SIDE)[down_span, None] - down, torch.arange(SIDE)[right_span] - right
@@ -107,6 +107,6 @@ def _grow(ice: Tensor, down: float, right: float, angle: float, length: float, g
 
 
 def _span(start: float, length: float, direction: float) -> slice:
-    """The pixels of one axis that a fern may touch: its stem, and its barbs beside it."""
+    """Return the pixels of one axis that a fern may touch: its stem and its barbs."""
     end, aside = start + length * direction, 0.3 * length
     return slice(max(int(min(start, end) - aside), 0), max(int(max(start, end) + aside) + 1, 0))

@@ -1,4 +1,4 @@
-"""JPEG there and back, in torch: what a viewer shows of an image that was saved with a low quality.
+"""Compress images as JPEG and decompress them, in torch: the result of saving an image with a low quality.
 
 Follows the baseline codec of libjpeg as Pillow sets it up: the tables of ITU-T T.81, Annex K, scaled by the quality; chroma at
 half the resolution both ways, interpolated when shown. Entropy coding loses nothing and is left out. Sums run in a fixed order,
@@ -32,11 +32,11 @@ CHROMINANCE_TABLE = (
     *(99,) * 32,
 )
 COSINES = [[(sqrt(0.5) if wave == 0 else 1.0) / 2 * cos((2 * k + 1) * wave * pi / 16) for k in range(8)] for wave in range(8)]
-TIE = 1e-6  # what lies this close to a tie is rounded as one, whatever its last bits
+TIE = 1e-6  # values this close to a tie are rounded as ties, so that last bits do not matter
 
 
 def jpeg_compression(x: Tensor, *, quality: int) -> Tensor:
-    """Saved as JPEG of that quality and read again, in steps of 1/255."""
+    """Save images as JPEG of that quality and read them again, in steps of 1/255."""
     pixels = (255 * x.double()).round()
     if x.shape[1] == 1:
         return (_coded(pixels, LUMINANCE_TABLE, quality) / 255).to(x.dtype)
@@ -48,7 +48,7 @@ def jpeg_compression(x: Tensor, *, quality: int) -> Tensor:
 
 
 def scaled(table: tuple[int, ...], quality: int) -> Tensor:
-    """The steps (8, 8) in which coefficients are kept, by libjpeg's rule for a quality from 1 to 100."""
+    """Return the quantisation steps (8, 8) of coefficients, by libjpeg's rule for a quality from 1 to 100."""
     percent = 5000 // quality if quality < 50 else 200 - 2 * quality
     return torch.tensor([min(max((step * percent + 50) // 100, 1), 255) for step in table]).view(8, 8)
 
@@ -65,12 +65,12 @@ def _to_colour(luma: Tensor, blueness: Tensor, redness: Tensor) -> Tensor:
 
 
 def _rounded(values: Tensor) -> Tensor:
-    """To whole numbers that fit in 8 bits."""
+    """Round to whole numbers that fit in 8 bits."""
     return (values + 0.5 + TIE).floor().clamp(0, 255)
 
 
 def _coded(plane: Tensor, table: tuple[int, ...], quality: int) -> Tensor:
-    """A plane (N, 1, H, W) whose 8 x 8 blocks went through rounded cosine coefficients; the border is repeated to fill them."""
+    """Quantise the cosine coefficients of a plane (N, 1, H, W) in 8 x 8 blocks; the border is repeated to fill them."""
     height, width = plane.shape[-2:]
     down, across = (torch.arange(-(-side // 8) * 8, device=plane.device) for side in (height, width))
     filled = plane.index_select(-2, nearest(down, height)).index_select(-1, nearest(across, width)) - 128
@@ -84,7 +84,7 @@ def _coded(plane: Tensor, table: tuple[int, ...], quality: int) -> Tensor:
 
 
 def _product(blocks: Tensor, matrix: Tensor) -> Tensor:
-    """``blocks @ matrix.T``, summed in a fixed order."""
+    """Return ``blocks @ matrix.T``, summed in a fixed order."""
     total = torch.zeros_like(blocks)
     for k in range(8):
         total += blocks[..., k, None] * matrix[:, k]
@@ -92,7 +92,7 @@ def _product(blocks: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _halved(plane: Tensor) -> Tensor:
-    """Means over 2 x 2 pixels; odd sides repeat their border. Ties are rounded up and down in turn, as libjpeg does."""
+    """Average over 2 x 2 pixels; odd sides repeat their border. Ties are rounded up and down in turn, as libjpeg does."""
     height, width = plane.shape[-2:]
     down, across = (torch.arange(side + side % 2, device=plane.device) for side in (height, width))
     even = plane.index_select(-2, nearest(down, height)).index_select(-1, nearest(across, width))
@@ -102,7 +102,7 @@ def _halved(plane: Tensor) -> Tensor:
 
 
 def _enlarged(plane: Tensor) -> Tensor:
-    """Twice the size: three quarters of the nearest value and one quarter of the next, along both axes."""
+    """Double the size: three quarters of the nearest value and one quarter of the next, along both axes."""
     for dim in (-2, -1):
         place = torch.arange(plane.shape[dim], device=plane.device)
         before, after = (plane.index_select(dim, nearest(place + step, plane.shape[dim])) for step in (-1, 1))

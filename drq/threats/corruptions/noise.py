@@ -1,4 +1,4 @@
-"""Noise: every value changes by itself."""
+"""Implement noise corruptions, which change every value independently."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from drq.threats.corruptions.draws import Draws
 
 
 def gaussian_noise(x: Tensor, draws: Draws, *, scale: float) -> Tensor:
-    """Normal noise of standard deviation ``scale``."""
+    """Add normal noise of standard deviation ``scale``."""
     return x + scale * draws.normal(*x.shape[1:])
 
 
 def shot_noise(x: Tensor, draws: Draws, *, photons: float) -> Tensor:
-    """Photons are counted: Poisson of mean ``photons * x``, divided by ``photons``."""
+    """Count photons: Poisson of mean ``photons * x``, divided by ``photons``."""
     counts = poisson_quantile(draws.uniform(*x.shape[1:]), photons * x.double())
     return (counts / photons).to(x.dtype)
 
 
 def impulse_noise(x: Tensor, draws: Draws, *, amount: float) -> Tensor:
-    """A share ``amount`` of the values becomes 0 or 1, with equal chances."""
+    """Set a share ``amount`` of the values to 0 or 1, with equal chances."""
     struck, extreme = draws.uniform(*x.shape[1:]) < amount, draws.uniform(*x.shape[1:]) < 0.5
     return torch.where(struck, extreme.to(x.dtype), x)
 
 
 def poisson_quantile(probability: Tensor, rate: Tensor) -> Tensor:
-    """The smallest count that a Poisson variable of that rate does not exceed with that probability.
+    """Return the smallest count that a Poisson variable of that rate does not exceed with that probability.
 
     Inverting the distribution turns one uniform number into noise of every strength, which a sampler does not. A normal guess,
     its skew corrected, is off by a few counts at most; the distribution itself, an incomplete gamma function, settles the rest.
@@ -44,6 +44,6 @@ def poisson_quantile(probability: Tensor, rate: Tensor) -> Tensor:
 
 
 def _at_most(count: Tensor, rate: Tensor) -> Tensor:
-    """The probability of at most ``count`` events: 1 at rate 0, and below every probability for a count below 0."""
+    """Return the probability of at most ``count`` events: 1 at rate 0, and below every probability for a count below 0."""
     known: Tensor = torch.special.gammaincc((count + 1).clamp(min=1), rate)
     return known.where(count >= 0, -1)

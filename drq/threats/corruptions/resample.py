@@ -1,4 +1,4 @@
-"""Values between the pixels and beyond the border.
+"""Interpolate images between their pixels and extend them beyond the border.
 
 Everything here is a sum of products in a fixed order, so that a sample's bits depend neither on its batch nor on the device.
 """
@@ -14,25 +14,25 @@ Fold = Callable[[Tensor, int], Tensor]  # a position anywhere and a length -> a 
 
 
 def nearest(position: Tensor, length: int) -> Tensor:
-    """Beyond the border lies the border: a a | a b c | c c."""
+    """Repeat the border: a a | a b c | c c."""
     return position.clamp(0, length - 1)
 
 
 def mirrored(position: Tensor, length: int) -> Tensor:
-    """The image mirrored at its outermost pixels: c b | a b c | b a."""
+    """Mirror the image at its outermost pixels: c b | a b c | b a."""
     if length == 1:
         return torch.zeros_like(position)
     return (length - 1) - (position % (2 * length - 2) - (length - 1)).abs()
 
 
 def doubled(position: Tensor, length: int) -> Tensor:
-    """The image mirrored at its edge, the outermost pixels twice: b a | a b c | c b."""
+    """Mirror the image at its edge, with the outermost pixels twice: b a | a b c | c b."""
     around = position % (2 * length)
     return torch.minimum(around, 2 * length - 1 - around)
 
 
 def padded(x: Tensor, rows: int, columns: int, fold: Fold) -> Tensor:
-    """``x`` (..., H, W) with so many more rows and columns on either side."""
+    """Extend ``x`` (..., H, W) by this many rows and columns on either side."""
     height, width = x.shape[-2:]
     down = fold(torch.arange(-rows, height + rows, device=x.device), height)
     across = fold(torch.arange(-columns, width + columns, device=x.device), width)
@@ -40,7 +40,7 @@ def padded(x: Tensor, rows: int, columns: int, fold: Fold) -> Tensor:
 
 
 def convolved(x: Tensor, kernel: Sequence[Sequence[float]], fold: Fold) -> Tensor:
-    """``x`` (..., H, W) correlated with a kernel of odd sides."""
+    """Correlate ``x`` (..., H, W) with a kernel of odd sides."""
     (height, width), (down, across) = x.shape[-2:], (len(kernel) // 2, len(kernel[0]) // 2)
     wide, total = padded(x, down, across, fold), torch.zeros_like(x)
     for row, weights in enumerate(kernel):
@@ -51,7 +51,7 @@ def convolved(x: Tensor, kernel: Sequence[Sequence[float]], fold: Fold) -> Tenso
 
 
 def on_lattice(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """``x`` (..., H, W) at real rows (h,) and columns (w,), bilinear: (..., h, w)."""
+    """Interpolate ``x`` (..., H, W) at real rows (h,) and columns (w,), bilinear: (..., h, w)."""
     for dim, position in ((-2, rows), (-1, columns)):
         position = position.to(x.device, torch.float64).clamp(0, x.shape[dim] - 1)
         low = position.floor().long()
@@ -62,7 +62,7 @@ def on_lattice(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def at_points(x: Tensor, rows: Tensor, columns: Tensor, fold: Fold) -> Tensor:
-    """``x`` (N, C, H, W) at real positions (N, H, W) of its own for every pixel, bilinear."""
+    """Interpolate ``x`` (N, C, H, W) at real positions (N, H, W) for every pixel, bilinear."""
     height, width = x.shape[-2:]
     top, left = rows.floor(), columns.floor()
     down, right = (rows - top)[:, None], (columns - left)[:, None]
@@ -77,13 +77,13 @@ def at_points(x: Tensor, rows: Tensor, columns: Tensor, fold: Fold) -> Tensor:
 
 
 def magnified(x: Tensor, factor: float) -> Tensor:
-    """The middle of ``x`` (..., H, W), enlarged to its size."""
+    """Enlarge the centre of ``x`` (..., H, W) to the full size."""
     rows, columns = (_middle(side, factor) for side in x.shape[-2:])
     return on_lattice(x, rows, columns)
 
 
 def _middle(side: int, factor: float) -> Tensor:
-    """Where the pixels of an enlarged axis come from: cropped to the middle, stretched end to end, trimmed."""
+    """Return where the pixels of an enlarged axis come from: cropped to the centre, stretched end to end, trimmed."""
     crop = min(-int(-side // factor), side)
     stretched = round(crop * factor)
     step = (crop - 1) / max(stretched - 1, 1)

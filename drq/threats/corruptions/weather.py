@@ -1,4 +1,4 @@
-"""Weather: snow, fog and light."""
+"""Implement weather and light: snow, fog, brightness and contrast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drq.threats.corruptions.resample import magnified
 
 
 def grey(x: Tensor) -> Tensor:
-    """The luminance (..., 1, H, W) of ``x`` (..., C, H, W); an image of one channel is its own."""
+    """Return the luminance (..., 1, H, W) of ``x`` (..., C, H, W); a single channel is its own luminance."""
     if x.shape[-3] == 1:
         return x
     red, green, blue = x.unbind(-3)
@@ -46,7 +46,7 @@ def fog(x: Tensor, draws: Draws, *, strength: float, decay: float) -> Tensor:
 
 
 def plasma(draws: Draws, side: int, decay: float) -> Tensor:
-    """Clouds (N, S, S) from 0 to 1 by the diamond-square rule on a torus; S is the next power of 2.
+    """Return clouds (N, S, S) from 0 to 1 by the diamond-square rule on a torus; S is the next power of 2.
 
     Every round halves the spacing of the points: first the middle of each square becomes the mean of its corners plus noise, then
     the middle of each edge that of the four points around it. The noise shrinks by ``decay`` squared.
@@ -75,5 +75,7 @@ def brightness(x: Tensor, *, rise: float) -> Tensor:
 
 def contrast(x: Tensor, *, kept: float) -> Tensor:
     """Draw every channel towards its mean."""
-    mean = torch.stack([image.mean((1, 2), keepdim=True) for image in x])  # one by one: bits that no batch can change
+    mean = torch.stack(
+        [image.mean((1, 2), keepdim=True) for image in x]
+    )  # one by one, so that the last bits do not depend on the batch
     return (x - mean) * kept + mean

@@ -1,4 +1,4 @@
-"""DRQ as its attacker sees it: what it costs is known beforehand, and two classes can be followed alone."""
+"""Define DRQ as the target of attacks: its cost is known beforehand, and attacks can follow two classes alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drq.method.adapters import Behind
 from drq.method.scores import UNREACHED
 from drq.objectives import Model, Objective, Score, away_from, every_point, favour, log_odds
 from drq.search.loop import search
-from drq.threats.target import Answer, Meter, Target
+from drq.threats.target import Answer, RowCounter, Target
 
 
 class DRQTarget(Target):
@@ -29,17 +29,17 @@ class DRQTarget(Target):
         super().__init__(defence, draws)
         if defence.front is not None:
             self.static = Behind(defence.front, self.static)
-        self.followed = defence.variant(precision="float32")  # rounding blurs slopes, and no attacker has to share it
-        self.meter = Meter()  # the one that counts at present
+        self.followed = defence.variant(precision="float32")  # an attacker may avoid the rounding of half precision
+        self.meter = RowCounter()  # the meter that is currently counting
 
     @contextmanager
-    def metered(self) -> Iterator[Meter]:
-        """Of a compiled DRQ also what does not go through the model itself."""
-        with super().metered() as self.meter:
+    def counting_rows(self) -> Iterator[RowCounter]:
+        """Count rows inside the context; for a compiled DRQ also those that do not go through the model itself."""
+        with super().counting_rows() as self.meter:
             yield self.meter
 
     def searched(self) -> Model:
-        """The model that DRQ searches, with the weights that it has now, in full precision."""
+        """Return the model that DRQ searches, with its current weights, in full precision."""
         model = self.followed.classifier
         if not self.defence.compile_model:
             return model
@@ -51,47 +51,47 @@ class DRQTarget(Target):
 
         return counted
 
-    def notice_randomness(self, x: Tensor) -> None:
-        """It has none: random searches draw by their seed. But it is compiled now, before a meter counts what that examines."""
+    def detect_randomness(self, x: Tensor) -> None:
+        """Do nothing about randomness, as DRQ has none; compile now, so that no meter counts the rows of compiling."""
         for each in (self.defence, self.followed):
             each.classifier(x)
 
-    def has_slopes(self, x: Tensor) -> bool:
-        """It has, by the envelope rule."""
+    def has_gradients(self, x: Tensor) -> bool:
+        """Return True: DRQ has gradients by the envelope rule."""
         return True
 
     def answer(self, x: Tensor) -> Answer:
-        """Its decision, all classes comparable."""
+        """Return DRQ's decision with scores that are comparable between all classes."""
         before, decision = self.meter.rows, self.defence.decide(x)
         self._count(before, decision.passes)
         radius = torch.where(decision.found, decision.radius, 0)
         return Answer(decision.label, _comparable(decision), decision.exact & decision.reached, radius)
 
     def look(self, version: DRQ, x: Tensor) -> Tensor:
-        """The scores of one of its versions."""
+        """Return the scores of one version of DRQ."""
         before, (scores, passes) = self.meter.rows, version.scored(x)
         self._count(before, passes)
         return scores
 
     def _count(self, before: int, passes: Tensor) -> None:
-        """Hooks see a part of what is compiled; of what is unrolled they also see the steps that are taken again."""
+        """Correct the meter: hooks miss part of compiled searches, and count repeated steps of unrolled ones."""
         self.meter.rows = max(self.meter.rows, before + int(passes.sum()))
 
     def versions(self, *steps: int) -> list[DRQ]:
-        """Whose scores can be read: nothing is pruned. What is cut down is there to be followed, in full precision."""
+        """Return versions for reading scores, without pruning; shortened ones are in full precision, for following gradients."""
         return [self.followed.shortened(each) for each in steps] or [self.defence.variant(prune="none")]
 
     def contest(self, y: Tensor, rival: Tensor, radius: Tensor, *steps: int) -> Objective:
-        """A duel: only the two classes are searched for."""
-        return duel(self.searched(), self.versions(*steps), y, rival, radius)
+        """Return an objective for which only the two classes are searched for."""
+        return two_class_objective(self.searched(), self.versions(*steps), y, rival, radius)
 
-    # Costs: whatever is called examines one row first, and a verdict asks the static model as well.
+    # Costs: every call first examines one row, and a verdict also evaluates the static model.
 
     def verdict_cost(self, x: Tensor) -> int:
         return 2 + self.defence.most_passes(self._classes(x))
 
     def scores_cost(self, x: Tensor, *steps: int) -> int:
-        classes = self._classes(x)  # each is evaluated once more where scores are differentiated
+        classes = self._classes(x)  # each class is evaluated once more where scores are differentiated
         return sum(1 + each.most_passes(classes) + classes for each in self.versions(*steps))
 
     def contest_cost(self, x: Tensor, *steps: int) -> int:
@@ -103,18 +103,18 @@ class DRQTarget(Target):
 
 
 def _comparable(decision: Decision) -> Tensor:
-    """Log-odds of the robustness, finite; a class that was pruned stands just below the runner-up, as it is known to."""
+    """Return finite log-odds of the robustness, with pruned classes just below the runner-up, which bounds them."""
     odds = decision.log_odds.clamp(min=UNREACHED)
     second = odds.gather(1, decision.runner_up.clamp(min=0)[:, None])
     return torch.where(decision.exact, odds, torch.minimum(odds, second) - 1e-4)
 
 
-def duel(model: Model, versions: Sequence[DRQ], label: Tensor, rival: Tensor, radius: Tensor) -> Objective:
-    """Lower the robustness of the true class and raise that of one rival, in log-odds, as DRQ finds them around a point.
+def two_class_objective(model: Model, versions: Sequence[DRQ], label: Tensor, rival: Tensor, radius: Tensor) -> Objective:
+    """Return the objective that lowers the true class's robustness and raises that of one rival, in log-odds, as DRQ finds them.
 
     Only these two classes are searched for, so a step of an attack costs the same however many classes there are. By the
-    envelope rule the gradient is that at both quantified points, moved to the point itself. A rival is followed before it is
-    reached, too. The leads in several versions of a DRQ are added up; ``radius`` stands in for calibration.
+    envelope rule the gradient is that at both quantified points, moved to the point itself. A rival has a gradient even before it
+    is reached. The leads in several versions of a DRQ are added up; ``radius`` replaces calibration.
     """
 
     def measure(point: Tensor, label: Tensor, rival: Tensor, radius: Tensor) -> Score:
@@ -127,7 +127,7 @@ def duel(model: Model, versions: Sequence[DRQ], label: Tensor, rival: Tensor, ra
 
 
 def _robustness(model: Model, robust: DRQ, x: Tensor, label: Tensor, radius: Tensor) -> Tensor:
-    """Log-odds of one class around every point, with its envelope gradient."""
+    """Return the log-odds of one class's robustness around every point, with its envelope gradient."""
     x = robust.after_front(x)
     explored_in = radius
     if not robust.explore_base:  # then the confidence in the base label is read off at the point itself
