@@ -23,7 +23,7 @@ from drq import threats
 from drq.norms import Ball
 from drq.report.typesetting import text_table
 from tools.benchmarks.assets import arguments, first_images, write
-from tools.benchmarks.rules import RULES, Fast, Patience, Rule, descend
+from tools.benchmarks.descent import RULES, Fast, Patience, Rule, descend
 
 ALPHA = 0.5
 CONDITIONS = ("clean", "corrupted", "attacked")

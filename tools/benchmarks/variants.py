@@ -14,16 +14,14 @@ reproduce improve`` reports on others.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
@@ -31,122 +29,12 @@ import drq
 from drq import threats
 from drq.models import trained
 from drq.models.wide_resnet import WideResNet
-from drq.objectives import Model, Score
-from drq.search.loop import Count, Observation, State, scored, search, slope
+from drq.objectives import Model
+from drq.search.loop import State, scored, search, slope
 from drq.seeds import generator
 from drq.threats.corruptions.constants import KINDS
-
-Array = NDArray[np.floating[Any]]
-PAPER = "linf 16/255, 20 + 20 steps"
-
-
-@dataclass(frozen=True)
-class Following(drq.Gradient):
-    """Steps along the slope of another loss; the best point is still that of the log-odds."""
-
-    loss: Callable[[Model, Tensor], drq.Objective] = drq.margin
-
-    def observe(self, objective: drq.Objective, ball: drq.Ball, state: State, count: Count) -> Observation:
-        """The value of the one with the slope of the other, from one pass."""
-
-        def measure(logits: Tensor, label: Tensor, direction: Tensor) -> Score:
-            score = objective.measure(logits, label, direction)
-            followed = direction * self.loss(lambda z: z, label)(logits).value
-            return score._replace(value=score.value.detach() + (followed - followed.detach()))
-
-        return super().observe(replace(objective, measure=measure), ball, state, count)
-
-
-@dataclass(frozen=True)
-class Starts(drq.Search):
-    """A descent from the centre, then from random points; the loop remembers the best."""
-
-    descent: drq.Gradient
-    starts: int
-    in_step = True  # all rows share the draws
-
-    @property
-    def steps(self) -> int:
-        """Those of all descents, and one from each to the next."""
-        return self.starts * (self.descent.steps + 1) - 1
-
-    def move(self, observation: Observation, ball: drq.Ball, state: State, best: drq.SearchResult, count: Count) -> State:
-        """Further down, or to the next start."""
-        assert isinstance(count, int)
-        step = count % (self.descent.steps + 1)
-        if step < self.descent.steps:
-            return self.descent.move(observation, ball, state, best, step)
-        return State(ball.sample(generator(0, count)))
-
-
-class Looking(NamedTuple):
-    """How DRQ looks around an image."""
-
-    norm: str
-    radius: float
-    explore: drq.Search
-    quantify: drq.Search
-    alpha: float = 0.5
-    fronts: tuple[str, ...] = ("none",)
-    idea: str = "settings"
-
-
-def steps(norm: str, radius: float, explore: int, quantify: int, alpha: float = 0.5, *fronts: str) -> Looking:
-    """With the searches of the paper, of so many steps; behind no front unless some are named."""
-    return Looking(norm, radius, drq.Gradient(explore), drq.Gradient(quantify), alpha, fronts or ("none",))
-
-
-def other(idea: str, explore: drq.Search, quantify: drq.Search) -> Looking:
-    """With other searches than the paper's, in its ball."""
-    return Looking("linf", 16 / 255, explore, quantify, idea=idea)
-
-
-SMOOTHED = "exploration with noise or inner attacks"
-NOISY = drq.Gradient(5, smooth=drq.Noise(4))
-ATTACKED = drq.Gradient(2, smooth=drq.InnerAttack(1, steps=2, scale=0.5))  # as far as quantification will go
-ALONG = {"margin": Following(5), "DLR": Following(5, loss=drq.dlr)}
-THREE = Starts(drq.Gradient(1), 3)
-LOOKS = {
-    PAPER: steps("linf", 16 / 255, 20, 20, 0.5, "none", "restored"),
-    "l2 1, 20 + 20 steps": steps("l2", 1.0, 20, 20, 0.5, "none", "restored"),
-    "linf 16/255, 5 + 5 steps": steps("linf", 16 / 255, 5, 5),
-    "linf 16/255, 20 + 1 steps": steps("linf", 16 / 255, 20, 1),
-    "linf 16/255, 1 + 1 steps": steps("linf", 16 / 255, 1, 1, 0.5, "none", "restored", "denoised"),
-    "linf 16/255, 1 + 20 steps": steps("linf", 16 / 255, 1, 20),
-    "linf 8/255, 1 + 1 steps": steps("linf", 8 / 255, 1, 1, 0.5, "none", "restored"),
-    "linf 4/255, 1 + 1 steps": steps("linf", 4 / 255, 1, 1, 0.5, "none", "restored"),
-    "linf 24/255, 1 + 1 steps": steps("linf", 24 / 255, 1, 1),
-    "linf 16/255, 1 + 1 steps, alpha 0.25": steps("linf", 16 / 255, 1, 1, 0.25),
-    "linf 16/255, 1 + 1 steps, alpha 0.75": steps("linf", 16 / 255, 1, 1, 0.75),
-    "linf 16/255, 1 + 1 steps, alpha 1": steps("linf", 16 / 255, 1, 1, 1.0, "none", "restored"),
-    "l2 1, 1 + 1 steps": steps("l2", 1.0, 1, 1, 0.5, "none", "restored", "mirrored"),
-    "l2 0.5, 1 + 1 steps": steps("l2", 0.5, 1, 1, 0.5, "none", "restored"),
-    "l2 1, 1 + 1 steps, alpha 1": steps("l2", 1.0, 1, 1, 1.0, "none", "restored"),
-    "linf 16/255, exploration in noise": other(SMOOTHED, NOISY, drq.Gradient(5)),
-    "linf 16/255, exploration with inner attacks": other(SMOOTHED, ATTACKED, drq.Gradient(5)),
-    "linf 16/255, 20 random points quantify": other("settings", drq.Gradient(1), drq.Random(20)),
-    "linf 16/255, 1 + 1 steps from each of 3 starts": other("several starts", THREE, THREE),
-} | {f"linf 16/255, 5 + 5 steps along the {loss}": other("margin or DLR losses", by, by) for loss, by in ALONG.items()}
-FEATURES = {
-    "behind stage 3": (4, 0.05),
-    "behind stage 2": (3, 0.05),
-}  # of a residual network, radius by the features' length
-POINTS, DOWN = 8, drq.Gradient(5, step=1)  # a walk that ends at the edge
-INSTEAD, LINEAR = "mean or quantile instead of the minimum", "first-order estimate from the gradient norm"
-NEARBY = {
-    f"mean of {POINTS} random points": INSTEAD,
-    f"lower quartile of {POINTS} random points": INSTEAD,
-    f"distance to the boundary, {DOWN.steps} steps": "descent that stops at the boundary",
-    "slope at the explored point": LINEAR,
-    "slope at the input": LINEAR,
-}  # ways to quantify what one step of exploration found, and their ideas
-IDEAS = {title: look.idea for title, look in LOOKS.items()} | dict.fromkeys(FEATURES, "DRQ in a feature layer") | NEARBY
-AT_ONCE = 1024  # rows that go through the model together
-LEAST = -60000.0  # in place of -inf, where a class was not reached: half precision has it
-SHIFTS = [*KINDS, "rotation", "translation"]
-WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the log-odds at the input, beside those of a search
-LIKELIEST = (2, 3)  # classes at the input, and no others
-GAPS = (1.0, 2.0, 4.0)  # between the two best classes at the input
+from tools.benchmarks.variant_rules import attempt
+from tools.benchmarks.variant_settings import AT_ONCE, DOWN, FEATURES, LEAST, LOOKS, NEARBY, PAPER, POINTS
 
 
 def conditions(model: nn.Module, index: Tensor, device: str) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -303,150 +191,6 @@ def alone(robust: drq.DRQ, front: Callable[[Tensor], Tensor], x: Tensor) -> Seen
     with torch.no_grad():
         odds = drq.log_odds(robust.classifier(front(x)))
     return Seen(odds, odds, odds, 1.0)
-
-
-class Rule(NamedTuple):
-    """A way to decide."""
-
-    idea: str  # the kind of change
-    title: str
-    scores: Array  # (conditions, images, classes)
-    passes: float
-
-
-class Kept:
-    """What was recorded, by the name of a look."""
-
-    def __init__(self, path: Path) -> None:
-        with np.load(path) as file:
-            self.odds = file["log_odds"].astype(np.float32)
-            self.labels, self.conditions = file["labels"], file["conditions"].tolist()
-            self.looks, self.passes = file["looks"].tolist(), file["passes"]
-            self.model, self.first = str(file["model"]), int(file["first"])
-
-    def __getitem__(self, look: str) -> tuple[Array, Array, Array]:
-        """(conditions, images, classes) log-odds at the input, explored and quantified."""
-        base, explored, quantified = self.odds[:, self.looks.index(look)].swapaxes(0, 1)
-        return base, explored, quantified
-
-    def cost(self, *looks: str) -> float:
-        """Passes of all these."""
-        return float(sum(self.passes[self.looks.index(look)] for look in looks))
-
-
-def probability(odds: Array) -> Array:
-    """Log-odds as probabilities, without overflow."""
-    return np.exp(-np.logaddexp(0, -odds))
-
-
-def rules(kept: Kept) -> Iterator[Rule]:
-    """Everything that is tried."""
-    for look in kept.looks:
-        base, _, quantified = kept[look]
-        front, title = look.split(": ", 1)
-        if title == "alone":
-            yield Rule("the model behind a front", front, base, 1)
-            continue
-        yield Rule(IDEAS[title] if front == "none" else "a front before DRQ", look, quantified, kept.cost(look))
-        for weight in WEIGHTS:
-            yield Rule(
-                "with the log-odds at the input",
-                f"{look}, and {weight:g} times those",
-                quantified + weight * base,
-                kept.cost(look),
-            )
-        yield Rule("scores normalised per class", look, normalised(quantified), kept.cost(look))
-        for most in LIKELIEST if title in LOOKS else ():
-            among = np.where(base >= np.sort(base, 2)[..., -most, None], quantified, 2 * LEAST)
-            cost = 1 + most * (LOOKS[title].explore.passes + LOOKS[title].quantify.passes)  # were all of them reached
-            yield Rule("the likeliest classes alone", f"{look}, {most} classes", among, min(cost, kept.cost(look)))
-    yield from _explored(kept)
-    yield from _together(kept)
-
-
-def normalised(scores: Array) -> Array:
-    """Scores less their median over their deviation, class by class, where it was reached."""
-    known = np.ma.masked_less_equal(scores, LEAST)
-    middle: Array = np.ma.median(known, (0, 1)).filled(0)  # type: ignore[no-untyped-call]
-    spread: Array = known.std((0, 1)).filled(1)
-    result: Array = (scores - middle) / spread.clip(1e-3)
-    return result
-
-
-def _explored(kept: Kept) -> Iterator[Rule]:
-    """Rules without quantification, once for every exploration."""
-    explorations: dict[tuple[Any, ...], str] = {}
-    for title, (norm, radius, explore, _, _, behind, _) in LOOKS.items():
-        for front in behind:
-            explorations.setdefault((front, norm, radius, explore), f"{front}: {title}")
-    for (_, _, _, explore), look in explorations.items():
-        base, explored, _ = kept[look]
-        cost = 1 + base.shape[2] * explore.passes
-        yield Rule("exploration without quantification", look, explored, cost)
-        for alpha in (0.25, 0.5, 0.75):
-            estimate = explored - alpha * (explored - base)  # were the model linear, it would fall by alpha of what it rose
-            yield Rule("quantification by a first-order estimate", f"{look}, alpha {alpha:g}", estimate, cost)
-
-
-def _together(kept: Kept) -> Iterator[Rule]:
-    """Rules that need several looks."""
-    for front in ("none", "restored"):
-        both = [f"{front}: l2 1, 1 + 1 steps", f"{front}: linf 16/255, 1 + 1 steps"]
-        radii = [f"{front}: linf {radius}/255, 1 + 1 steps" for radius in (4, 8, 16)]
-        for idea, looks in (("agreement across norms", both), ("several radii at once", radii)):
-            scores = [kept[look][2] for look in looks]
-            yield Rule(idea, f"{front}: mean", np.mean(scores, 0), kept.cost(*looks))
-            yield Rule(idea, f"{front}: lowest", np.min(scores, 0), kept.cost(*looks))
-        second, best = np.sort(kept[f"{front}: alone"][0], 2)[..., -2:].transpose(2, 0, 1)
-        half, whole = ("alpha 0.5", radii[2]), ("alpha 1", f"{radii[2]}, alpha 1")
-        radius, alpha = "radius per sample", "alpha per sample"
-        for idea, there, here in (
-            (radius, ("16/255", radii[2]), ("4/255", radii[0])),
-            (alpha, whole, half),
-            (alpha, half, whole),
-        ):
-            for gap in GAPS:
-                title = f"{front}: {there[0]} where two classes are within {gap:g}, else {here[0]}"
-                chosen = np.where((best - second < gap)[..., None], kept[there[1]][2], kept[here[1]][2])
-                yield Rule(idea, title, chosen, kept.cost(there[1], here[1]) / 2)
-    sides = ("restored", "mirrored")
-    views = [probability(kept[f"{front}: alone"][0]) for front in ("none", "restored", "mirrored", "mirrored only", "stretched")]
-    yield Rule("views that vote", "as it is and mirrored", views[0] + views[3], 2)
-    yield Rule("views that vote", "restored, and mirrored", views[1] + views[2], 2)
-    yield Rule("views that vote", "restored, mirrored, stretched", views[1] + views[2] + views[4], 3)
-    yield Rule("views that vote", "as it is, restored, stretched, mirrored", sum(views[:3], views[4]), 4)
-    looks = [f"{side}: l2 1, 1 + 1 steps" for side in sides]
-    seen_of = [kept[look] for look in looks]
-    for weight in (0.0, *WEIGHTS):
-        total = np.sum([quantified + weight * base for base, _, quantified in seen_of], 0)
-        title = f"restored and mirrored, l2 1, 1 + 1 steps, and {weight:g} times the input"
-        yield Rule("views and DRQ", title, total, kept.cost(*looks))
-
-
-def attempt(path: Path, most: int, out: Path | None) -> None:
-    """Print the rules that are right most often over all shifts but attacks, beside the paper's; keep all."""
-    kept = Kept(path)
-    shown = {"clean": ["clean"], "corrupted": [*KINDS], "turned": ["rotation"], "moved": ["translation"], "PGD": ["PGD"]}
-    shifts = [kept.conditions.index(each) for each in SHIFTS]
-    paper = 100 * (kept[f"none: {PAPER}"][2].argmax(2) == kept.labels)
-    rows: list[dict[str, Any]] = []
-    for rule in rules(kept):
-        right = 100 * (rule.scores.argmax(2) == kept.labels)
-        gain = (right - paper)[shifts].mean(0)
-        half = 1.96 * float(gain.std(ddof=1)) / len(gain) ** 0.5
-        row: dict[str, Any] = {"idea": rule.idea, "rule": rule.title, "passes": round(rule.passes, 1)}
-        row |= {"shifts": right[shifts].mean(), "gain": gain.mean(), "low": gain.mean() - half, "high": gain.mean() + half}
-        row |= {key: right[[kept.conditions.index(each) for each in names]].mean() for key, names in shown.items()}
-        rows.append({key: round(float(each), 3) if not isinstance(each, str) else each for key, each in row.items()})
-    rows.sort(key=lambda row: -row["shifts"])
-    for row in rows[:most]:
-        values = "  ".join(f"{key} {row[key]:5.1f}" for key in shown)
-        gained = f"{row['shifts']:6.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
-        print(f"{gained}  {values}  {row['passes']:6.1f} passes  {row['idea']}: {row['rule']}")
-    if out is not None:
-        about = {"model": kept.model, "first": kept.first, "images": len(kept.labels), "rules": rows}
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(about, indent=0) + "\n", encoding="utf-8")
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from drq.models.preact_resnet import PreActResNet18
 from drq.models.wide_resnet import WideResNet
 from drq.search.loop import State, search
 from drq.seeds import generator
-from tools.benchmarks import variants
+from tools.benchmarks import variant_rules, variant_settings, variants
 
 IMAGES, CLASSES = 40, 10
 
@@ -20,14 +20,16 @@ IMAGES, CLASSES = 40, 10
 @pytest.fixture(name="kept")
 def _kept(tmp_path):
     """Every look is right about its own share of the images, whatever the shift; the paper's about half of them."""
-    titles = ["clean", *variants.SHIFTS, "PGD"]
+    titles = ["clean", *variant_settings.SHIFTS, "PGD"]
     doors = ("none", "restored", "denoised", "mirrored", "mirrored only", "stretched")
-    looks = [f"{front}: {title}" for title, look in variants.LOOKS.items() for front in look.fronts]
-    looks += [f"{front}: alone" for front in doors] + [f"none: {title}" for title in (*variants.FEATURES, *variants.NEARBY)]
+    looks = [f"{front}: {title}" for title, look in variant_settings.LOOKS.items() for front in look.fronts]
+    looks += [f"{front}: alone" for front in doors] + [
+        f"none: {title}" for title in (*variant_settings.FEATURES, *variant_settings.NEARBY)
+    ]
     source = np.random.default_rng(0)
     labels = source.integers(0, CLASSES, IMAGES)
     odds = source.normal(size=(len(titles), len(looks), 3, IMAGES, CLASSES))
-    right = {f"none: {variants.PAPER}": 20, "restored: alone": 36}
+    right = {f"none: {variant_settings.PAPER}": 20, "restored: alone": 36}
     for look, count in right.items():
         odds[:, looks.index(look), :, np.arange(IMAGES), labels] = -50
         odds[:, looks.index(look), :, np.arange(count), labels[:count]] = 50
@@ -39,14 +41,14 @@ def _kept(tmp_path):
 
 
 def test_every_rule_is_compared_with_the_paper_on_the_same_images(kept, tmp_path, capsys):
-    variants.attempt(kept, most=3, out=tmp_path / "deep" / "tried.json")
+    variant_rules.attempt(kept, most=3, out=tmp_path / "deep" / "tried.json")
     tried = json.loads((tmp_path / "deep" / "tried.json").read_text())
     assert tried["images"] == IMAGES
     by = {(row["idea"], row["rule"]): row for row in tried["rules"]}
     assert len(by) == len(tried["rules"]) > 200
-    paper = by["settings", f"none: {variants.PAPER}"]
+    paper = by["settings", f"none: {variant_settings.PAPER}"]
     assert (paper["gain"], paper["low"], paper["high"], paper["shifts"], paper["passes"]) == (0, 0, 0, 50, 30)
-    assert {idea for idea, _ in by} >= set(variants.IDEAS.values()) | {"alpha per sample", "radius per sample"}
+    assert {idea for idea, _ in by} >= set(variant_settings.IDEAS.values()) | {"alpha per sample", "radius per sample"}
     restored = by["the model behind a front", "restored"]
     half = 1.96 * 100 * (0.4 * 0.6 * IMAGES / (IMAGES - 1)) ** 0.5 / IMAGES**0.5  # 16 of 40 images are right in addition
     assert (restored["gain"], restored["shifts"], restored["clean"], restored["passes"]) == (40, 90, 100, 1)
@@ -56,11 +58,11 @@ def test_every_rule_is_compared_with_the_paper_on_the_same_images(kept, tmp_path
 
 
 def test_probabilities_do_not_overflow():
-    assert variants.probability(np.array([-1e4, 0.0, 1e4])).tolist() == [0, 0.5, 1]
+    assert variant_rules.probability(np.array([-1e4, 0.0, 1e4])).tolist() == [0, 0.5, 1]
 
 
 def test_costs_are_those_of_what_a_rule_asks(kept):
-    costs = {(rule.idea, rule.title): rule.passes for rule in variants.rules(variants.Kept(kept))}
+    costs = {(rule.idea, rule.title): rule.passes for rule in variant_rules.rules(variant_rules.Kept(kept))}
     assert costs["exploration without quantification", "none: linf 16/255, 20 + 20 steps"] == 1 + CLASSES * 21
     assert costs["exploration without quantification", "none: linf 16/255, 1 + 1 steps"] == 1 + CLASSES * 2
     assert ("exploration without quantification", "none: linf 16/255, 1 + 20 steps") not in costs  # explores the same
@@ -68,9 +70,9 @@ def test_costs_are_those_of_what_a_rule_asks(kept):
 
 
 def test_alpha_may_depend_on_the_sample(kept):
-    seen = variants.Kept(kept)
+    seen = variant_rules.Kept(kept)
     rule = next(
-        rule for rule in variants.rules(seen) if rule.title == "none: alpha 1 where two classes are within 1, else alpha 0.5"
+        rule for rule in variant_rules.rules(seen) if rule.title == "none: alpha 1 where two classes are within 1, else alpha 0.5"
     )
     half, whole = (seen[f"none: linf 16/255, 1 + 1 steps{alpha}"][2] for alpha in ("", ", alpha 1"))
     alone = seen["none: alone"][0]
@@ -83,25 +85,33 @@ def test_alpha_may_depend_on_the_sample(kept):
 
 
 def test_few_classes_are_asked_and_paid_for(kept):
-    seen, look = variants.Kept(kept), f"none: {variants.PAPER}"
-    rule = next(rule for rule in variants.rules(seen) if rule.title == f"{look}, 3 classes")
+    seen, look = variant_rules.Kept(kept), f"none: {variant_settings.PAPER}"
+    rule = next(rule for rule in variant_rules.rules(seen) if rule.title == f"{look}, 3 classes")
     base, _, quantified = seen[look]
     for place in np.ndindex(base.shape[:2]):
         likeliest = np.argsort(base[place])[-3:]
         assert rule.scores[place].argmax() == max(likeliest, key=lambda label: quantified[place][label])
     assert rule.passes == seen.cost(look)  # 21 + 21 for each of three classes are more than what all took here
     short = "none: linf 16/255, 1 + 1 steps"
-    (cost,) = [each.passes for each in variants.rules(seen) if each.title == f"{short}, 2 classes"]
+    (cost,) = [each.passes for each in variant_rules.rules(seen) if each.title == f"{short}, 2 classes"]
     robust = drq.DRQ(network(0), "linf", 16 / 255, classes=2, explore=drq.Gradient(1), quantify=drq.Gradient(1))
     assert cost == robust.most_passes(CLASSES)
 
 
 def test_classes_that_were_not_reached_do_not_spoil_what_is_normal():
-    scores = np.array([[[1.0, 10.0, variants.LEAST], [3.0, variants.LEAST, variants.LEAST], [8.0, 30.0, variants.LEAST]]])
-    found = variants.normalised(scores)
+    scores = np.array(
+        [
+            [
+                [1.0, 10.0, variant_settings.LEAST],
+                [3.0, variant_settings.LEAST, variant_settings.LEAST],
+                [8.0, 30.0, variant_settings.LEAST],
+            ]
+        ]
+    )
+    found = variant_rules.normalised(scores)
     np.testing.assert_allclose(found[0, :, 0], (scores[0, :, 0] - 3) / scores[0, :, 0].std())
     np.testing.assert_allclose(found[0, [0, 2], 1], [-1, 1])
-    assert (found[scores == variants.LEAST] < -1000).all()  # still last
+    assert (found[scores == variant_settings.LEAST] < -1000).all()  # still last
 
 
 def test_looks_at_a_linear_model_are_known():
@@ -146,7 +156,7 @@ def test_points_around_the_explored_one_count_as_a_loop_counts_them():
     assert not decision.reached.all()
     for n, label in decision.reached.nonzero().tolist():
         odds = []
-        for draw in range(variants.POINTS):
+        for draw in range(variant_settings.POINTS):
             offset = 2 * torch.rand(1, 4, generator=generator(0, draw), dtype=torch.float64) - 1
             point = decision.explored[n, label] + 0.5 * 0.15 * offset
             share = model(point).detach().softmax(1)[0, label]
@@ -159,7 +169,7 @@ def test_points_around_the_explored_one_count_as_a_loop_counts_them():
 @pytest.mark.parametrize(("aim", "sign"), [(drq.away_from, 1), (drq.toward, -1)])
 def test_another_loss_leads_and_log_odds_decide(loss, aim, sign):
     model, x, label = network(0), inputs(1, 5, 4), torch.tensor([0, 1, 2, 3, 0])
-    look = variants.Following(5, loss=loss).observe(aim(model, label), drq.Ball(x, 0.1, "linf"), State(x), 0)
+    look = variant_settings.Following(5, loss=loss).observe(aim(model, label), drq.Ball(x, 0.1, "linf"), State(x), 0)
     torch.testing.assert_close(look.score.value, sign * drq.log_odds(model(x), label))
     there = x.clone().requires_grad_()
     logits = model(there)
@@ -172,7 +182,11 @@ def test_another_loss_leads_and_log_odds_decide(loss, aim, sign):
 
 def test_several_starts_find_what_the_best_of_them_finds():
     model, x, label = network(0), inputs(1, 5, 4), torch.tensor([0, 1, 2, 3, 0])
-    ball, objective, method = drq.Ball(x, 0.3, "linf", (0, 1)), drq.away_from(model, label), variants.Starts(drq.Gradient(2), 3)
+    ball, objective, method = (
+        drq.Ball(x, 0.3, "linf", (0, 1)),
+        drq.away_from(model, label),
+        variant_settings.Starts(drq.Gradient(2), 3),
+    )
     found = search(method, objective, ball)
     starts = [None, *(ball.sample(generator(0, count)) for count in (2, 5))]
     alone = torch.stack([search(drq.Gradient(2), objective, ball, start=start).value for start in starts])
@@ -192,7 +206,7 @@ def test_the_parts_of_a_network_are_the_whole(build):
     x = torch.rand(2, 3, 32, 32)
     stages, head = variants.parts(network)
     torch.testing.assert_close(torch.nn.Sequential(*stages, head)(x), network(x))
-    assert len(stages) > max(cut for cut, _ in variants.FEATURES.values()) - 1
+    assert len(stages) > max(cut for cut, _ in variant_settings.FEATURES.values()) - 1
 
 
 class _Small(torch.nn.Module):
@@ -218,11 +232,11 @@ def test_what_is_recorded_can_be_tried(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(drq, "load_model", lambda _: model)
     monkeypatch.setattr(variants, "conditions", lambda *_: iter([("clean", x, y)]))
     variants.record("small", 0, 2, tmp_path / "seen.npz", "cpu")
-    made, expected = variants.Kept(tmp_path / "seen.npz"), variants.Kept(kept)
+    made, expected = variant_rules.Kept(tmp_path / "seen.npz"), variant_rules.Kept(kept)
     assert set(made.looks) == set(expected.looks)
-    assert len(list(variants.rules(made))) == len(list(variants.rules(expected)))
+    assert len(list(variant_rules.rules(made))) == len(list(variant_rules.rules(expected)))
     assert np.isfinite(made.odds).all()
-    base, explored, quantified = made[f"none: {variants.PAPER}"]
+    base, explored, quantified = made[f"none: {variant_settings.PAPER}"]
     decision = drq.DRQ(model, "linf", 16 / 255, prune="none").decide(x)
     for seen, truth in ((base, decision.base_log_odds), (explored, decision.explored_log_odds), (quantified, decision.log_odds)):
-        np.testing.assert_allclose(seen[0], truth.clamp(min=variants.LEAST).numpy(), rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(seen[0], truth.clamp(min=variant_settings.LEAST).numpy(), rtol=1e-3, atol=1e-3)

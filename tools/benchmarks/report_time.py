@@ -1,6 +1,6 @@
 """How long tables and the report of a large run take, and how much memory.
 
-``python -m tools.benchmarks.report [--rows 1000000]``. The records are made up (tests/testbed/synthetic.py) and wait in a Parquet
+``python -m tools.benchmarks.report_time [--rows 1000000]``. The records are made up (tests/testbed/synthetic.py) and wait in a Parquet
 file, as those of a run do; a process of its own reads them and writes the report, so that its peak is all that is counted.
 """
 
