@@ -1,4 +1,4 @@
-"""Tools of this repository, which no wheel has: they measure, and they write the pages and pictures of the docs."""
+"""Hold tools of this repository, which no wheel contains: they measure, and write the pages and pictures of the docs."""
 
 from pathlib import Path
 

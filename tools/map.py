@@ -17,24 +17,24 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- map -->\n", "<!-- end -->\n"
-WIDTH, INDENT = 130, 32  # of the page, and where it is said what a file is for
+WIDTH, INDENT = 130, 32  # width of the page, and column where the purpose of a file begins
 
 
 def rooms() -> list[str]:
-    """The rooms and files of the package, the lowest layer first."""
+    """Return the rooms and files of the package, the lowest layer first."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(each["layers"] for each in contracts if each["type"] == "layers")
     return [name.strip() for layer in reversed(layers) for name in layer.split("|")]
 
 
 def sentence(path: Path) -> str:
-    """The first sentence of a module's docstring, without markup."""
+    """Return the first sentence of a module's docstring, without markup."""
     first, *_ = re.split(r"(?<!et al)(?<!Eq)\.\s|\n\n", ast.get_docstring(ast.parse(path.read_text())) or "")
     return " ".join(re.sub(r":\w+:`|[`\\]", "", first).split()).rstrip(".")
 
 
 def lines() -> Iterator[str]:
-    """The map."""
+    """Yield the lines of the map."""
     yield "drq/"
     for name in rooms():
         path = ROOT / "drq" / name
@@ -43,7 +43,7 @@ def lines() -> Iterator[str]:
 
 
 def inside(folder: Path, depth: int) -> Iterator[str]:
-    """The files of a room, and the rooms inside it."""
+    """Yield the lines for the files of a room, and for the rooms inside it."""
     for path in sorted(folder.glob("*")):
         if path.is_dir() and (path / "__init__.py").exists():
             yield line(depth, f"{path.name}/", path / "__init__.py")
@@ -53,16 +53,16 @@ def inside(folder: Path, depth: int) -> Iterator[str]:
 
 
 def line(depth: int, name: str, path: Path) -> str:
-    """A file, and beside it what it is for."""
-    said = textwrap.wrap(sentence(path), WIDTH - INDENT)
-    return f"{' ' * depth + name:<{INDENT}}" + f"\n{' ' * INDENT}".join(said)
+    """Return the line for a file, with its purpose."""
+    purpose = textwrap.wrap(sentence(path), WIDTH - INDENT)
+    return f"{' ' * depth + name:<{INDENT}}" + f"\n{' ' * INDENT}".join(purpose)
 
 
 def page() -> str:
-    """The page with the map as it should be."""
+    """Return the page with a new map."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, ended, after = rest.partition(END)
-    assert ended, f"{PAGE.name} has no place for the map"
+    assert ended, f"{PAGE.name} has no markers for the map"
     return f"{before}{BEGIN}\n```\n{chr(10).join(lines())}\n```\n\n{END}{after}"
 
 

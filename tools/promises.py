@@ -1,4 +1,4 @@
-"""What docs/speed.md promises of DRQ's speed, and whether records of ``drq bench`` keep it: ``python -m tools.promises FILE...``.
+"""Check records of ``drq bench`` against the promises in docs/speed.md: ``python -m tools.promises FILE...``.
 
 Ends with status 1 where a promise is broken.
 """
@@ -19,13 +19,13 @@ from drq.errors import InputError
 
 Record = Mapping[str, Any]
 EXACT, RACE = "compiled float16 exact", "compiled float16 race"
-ON_CPU = {"cifar10-linf": 2.5, "cifar10-small": 3.0}  # times the naive loop, with exact pruning
-FLAT = 1.1  # growth of memory at a fixed chunk
-SAME = 1e-3  # mean cross-entropies that differ by less are equal
+CPU_SPEEDUPS = {"cifar10-linf": 2.5, "cifar10-small": 3.0}  # over the naive loop, with exact pruning
+MOST_GROWTH = 1.1  # of memory at a fixed chunk
+TOLERANCE = 1e-3  # mean cross-entropies that differ by less count as equal
 
 
 class Promise(NamedTuple):
-    """A measured value and its bound."""
+    """A measured value and its promised bound."""
 
     what: str
     value: float | None  # None where it was not measured
@@ -34,21 +34,21 @@ class Promise(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Whether it was measured and is as promised."""
+        """Whether the value was measured and meets the bound."""
         return self.value is not None and (self.value >= self.bound if self.least else self.value <= self.bound)
 
     @property
     def line(self) -> str:
-        """For people."""
+        """The promise and the value in words."""
         rule = f"must be at {'least' if self.least else 'most'} {self.bound:g}"
         return f"{self.what} {rule}, got {'nothing: not measured' if self.value is None else f'{self.value:.4g}'}"
 
 
 def promises(record: Record) -> list[Promise]:
-    """All that are made for the machine and the model of a record."""
+    """Return all promises for the machine and the model of a record."""
     cuda = record["machine"]["device"] == "cuda"
     labels = _value(_rows(record, "agreement", contestant=NAIVE, threat="clean"), "share")
-    found = [
+    general = [
         Promise("labels of the naive loop equal to those without pruning", labels, 0.99),
         *(_on_cuda(record) if cuda else _on_cpu(record)),
         *(
@@ -56,13 +56,13 @@ def promises(record: Record) -> list[Promise]:
             for prune, bound in (("exact", 0.53), ("race", 0.20))
         ),
     ]
-    return [*found, *_attacks(record)]
+    return [*general, *_attacks(record)]
 
 
 def _on_cpu(record: Record) -> Iterable[Promise]:
     model = record.get("subject", {}).get("model")
-    if model in ON_CPU:
-        for name, bound in (("compiled float32 exact", ON_CPU[model]), ("compiled float32 race", 6.0)):
+    if model in CPU_SPEEDUPS:
+        for name, bound in (("compiled float32 exact", CPU_SPEEDUPS[model]), ("compiled float32 race", 6.0)):
             value = _value(_rows(record, "speed", contestant=name), "times_naive")
             yield Promise(f"{name} on {model}: times the naive loop", value, bound)
 
@@ -79,22 +79,22 @@ def _on_cuda(record: Record) -> Iterable[Promise]:
         yield Promise(f"{name}: seconds an image with 1000 classes at 224 pixels", large, seconds, least=False)
     share = record.get("bare", {}).get("shares", {}).get(EXACT)
     yield Promise(f"{EXACT}: share of the passes of the bare model", share, 0.8)
-    again = [each["compilations"] for each in record.get("batch", [])[1:]]
-    yield Promise("compilations for a further size of batch", sum(again) if again else None, 0, least=False)
+    recompilations = [each["compilations"] for each in record.get("batch", [])[1:]]
+    yield Promise("compilations for a further size of batch", sum(recompilations) if recompilations else None, 0, least=False)
     memory = record.get("memory", {})
     for part in ("classes", "batch"):
         ratios = [ratio for name, ratio in memory.items() if name.startswith(part)]
-        yield Promise(f"growth of memory with {part}", max(ratios, default=None), FLAT, least=False)
+        yield Promise(f"growth of memory with {part}", max(ratios, default=None), MOST_GROWTH, least=False)
 
 
 def _attacks(record: Record) -> Iterable[Promise]:
     rows = {each["library"]: each["cross_entropy"] for each in record.get("attacks", [])}
     for name in rows.keys() - {OURS}:
-        yield Promise(f"cross-entropy after PGD, ours minus that of {name}", rows.get(OURS, 0) - rows[name], -SAME)
+        yield Promise(f"cross-entropy after PGD, ours minus that of {name}", rows.get(OURS, 0) - rows[name], -TOLERANCE)
 
 
-def _rows(record: Record, part: str, **wanted: object) -> list[Record]:
-    return [each for each in record.get(part, []) if all(each[name] == value for name, value in wanted.items())]
+def _rows(record: Record, part: str, **values: object) -> list[Record]:
+    return [each for each in record.get(part, []) if all(each[name] == value for name, value in values.items())]
 
 
 def _value(rows: list[Record], name: str) -> float | None:
@@ -106,12 +106,14 @@ def _share(record: Record, prune: str) -> float | None:
     return _value(rows, "share_of_naive")
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for every promise that is broken, and how many are kept; return the exit status."""
     parser = argparse.ArgumentParser("python -m tools.promises", description=__doc__)
     parser.add_argument("records", nargs="+", type=Path, metavar="FILE", help="a record that drq bench wrote")
     try:
-        measured = [each for path in parser.parse_args(given).records for each in promises(read(path)) if each.value is not None]
+        measured = [
+            each for path in parser.parse_args(arguments).records for each in promises(read(path)) if each.value is not None
+        ]
     except InputError as error:
         parser.error(str(error))
     broken = [each for each in measured if not each.kept]

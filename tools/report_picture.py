@@ -1,4 +1,4 @@
-"""A picture of the top of a report, for the docs: light and dark, side by side.
+"""Take a picture of the top of a report for the docs: light and dark, side by side.
 
 ``python -m tools.report_picture drq-demo/report.html``; needs playwright and a Chromium.
 """

@@ -1,6 +1,6 @@
-"""Pictures for the docs: every tab of the playground after some clicks, the first one on a telephone, and a card.
+"""Take pictures for the docs: every tab of the playground after some clicks, the first one on a phone, and a card.
 
-``make screenshots``; needs the extra ``app``, playwright and a Chromium. The run that is shown is made on the way.
+``make screenshots``; needs the extra ``app``, playwright and a Chromium. The run that is shown is evaluated first.
 """
 
 import io
@@ -35,7 +35,7 @@ SPEC = {
 
 
 def plane(page: Page) -> None:
-    """In the middle of exploration, at the point that the page opens with."""
+    """Show the middle of quantification at the point that the page opens with."""
     page.locator("#frame input[type=range]").focus()
     for _ in range(10):
         page.keyboard.press("ArrowLeft")
@@ -43,7 +43,7 @@ def plane(page: Page) -> None:
 
 
 def images(page: Page) -> None:
-    """A frog with noise: one of few images on which the two answers differ."""
+    """Show a frog with noise, one of few images on which the two answers differ."""
     page.get_by_role("tab", name="Images").click()
     page.get_by_role("button", name="frog").click()
     page.get_by_label("Change of the image").click()
@@ -54,7 +54,7 @@ def images(page: Page) -> None:
 
 
 def run(page: Page) -> None:
-    """A sample that DRQ repaired."""
+    """Show a sample that DRQ repaired."""
     page.get_by_role("tab", name="Run").click()
     page.get_by_label("Run, by its path").click()
     page.get_by_role("option", name="digits").click()
@@ -70,8 +70,8 @@ def run(page: Page) -> None:
 TABS = {"plane": plane, "images": images, "run": run}
 
 
-def keep(page: Page, name: str, height: int) -> None:
-    """The top of the page."""
+def save(page: Page, name: str, height: int) -> None:
+    """Save a screenshot of the top of the page."""
     page.mouse.move(0, 0)
     page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
     page.wait_for_timeout(500)  # colours fade
@@ -85,7 +85,7 @@ def keep(page: Page, name: str, height: int) -> None:
 
 
 def card() -> None:
-    """Of the first digit that an attack on the model makes it miss, and that DRQ repairs."""
+    """Draw the card of the first digit on which an attack fools the model, and which DRQ repairs."""
     model = drq.load_model("digits")
     x, y = drq.load_data("digits").batch(range(60))
     robust = drq.DRQ(model, keep_points=True, **model.card.explored)
@@ -97,7 +97,7 @@ def card() -> None:
 
 
 def main() -> None:
-    """Draw a card, make a run, open every tab, and keep what is seen."""
+    """Draw a card, evaluate a run, open every tab, and save the screenshots."""
     card()
     with tempfile.TemporaryDirectory() as place, sync_playwright() as play:
         drq.evaluate(SPEC, Path(place) / "digits")
@@ -108,12 +108,12 @@ def main() -> None:
                 page.goto(address)
                 page.locator("[data-ready]").first.wait_for(state="attached")
                 prepare(page)
-                keep(page, name, 1600)
+                save(page, name, 1600)
                 page.close()
             page = browser.new_page(viewport={"width": PHONE, "height": 800})
             page.goto(address)
             page.locator("[data-ready]").first.wait_for(state="attached")
-            keep(page, "phone", 1000)
+            save(page, "phone", 1000)
         browser.close()
 
 

@@ -1,1 +1,1 @@
-"""What is measured apart from experiments: scripts behind figures in the docs. Each writes a record into results/."""
+"""Hold the benchmark scripts behind figures in the docs. Each writes a record into results/."""

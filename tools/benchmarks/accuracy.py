@@ -1,4 +1,4 @@
-"""Clean accuracy of every model that has a name of its own and its file at hand; writes results/accuracy.json.
+"""Measure the clean accuracy of every model of the package on its whole test set; writes results/accuracy.json.
 
 On all test images of CIFAR-10 or MNIST, and on the pictures of NIPS 2017 that are there. ``python -m tools.benchmarks.accuracy
 cifar10-tiny published:`` measures one model and all whose names begin so, and leaves the rows of others. Models and data that are
@@ -31,7 +31,8 @@ def data_of(name: str) -> str:
 
 def main() -> None:
     parser = arguments(__doc__, images=10_000)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of models, or what names begin with; all when none is given")
+    # argparse holds the default of no names, an empty list, against the choices, too
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*MODELS, []], help="names of models; all when none is given")
     given = parser.parse_args()
     chosen = [name for name in MODELS if not given.names or name.startswith(tuple(given.names))]
     if not chosen:

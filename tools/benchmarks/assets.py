@@ -1,4 +1,4 @@
-"""What benchmarks measure on: models of DRQ_MODELS and the test images of CIFAR-10 of DRQ_DATA. See CONTRIBUTING.md."""
+"""Provide what benchmarks have in common: options, test images, accuracy, and writing a record."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ RESULTS = ROOT / "results"
 
 
 def arguments(description: str | None, images: int = 500) -> argparse.ArgumentParser:
-    """What all benchmarks ask for."""
+    """Return a parser with the options that all benchmarks have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=images, help="of the test set, from the first on")
+    parser.add_argument("--images", type=int, default=images, help="how many images of the test set, from the first on")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the record")
     return parser
 
 
-def first_images(count: int, device: str, name: str = "cifar10", view: View | None = None) -> tuple[Tensor, Tensor]:
-    """The first test images in [0, 1], or all where they are fewer, and their labels."""
-    data = drq.load_data(name, view=view)
-    x, y = data.batch(range(min(count, len(data))))
+def first_images(count: int, device: str, name: str = "cifar10") -> tuple[Tensor, Tensor]:
+    """Return the first test images in [0, 1], and their labels."""
+    x, y = drq.load_data(name, limit=count).batch(range(count))
     return x.to(device), y.to(device)
 
 
 def accuracy(model: nn.Module, x: Tensor, y: Tensor, batch: int = 500) -> float:
-    """In percent."""
+    """Return the accuracy in percent."""
     with torch.no_grad():
         right = [(model(a).argmax(1) == b).sum() for a, b in zip(x.split(batch), y.split(batch), strict=True)]
     return 100 * int(sum(right)) / len(y)
 
 
 def write(out: Path, name: str, record: dict[str, Any]) -> None:
-    """The record as JSON, with what it was measured on."""
+    """Write the record as JSON, with the machine and the version of torch."""
     machine = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     record = {"machine": machine, "torch": torch.__version__} | record
     text = json.dumps(record, indent=1)

@@ -1,4 +1,4 @@
-"""Is our Auto-PGD as strong as the reference? Both on the same images; writes results/attacks.json.
+"""Compare the strength of our Auto-PGD with the reference's, on the same images; writes results/attacks.json.
 
 Needs the extra ``attacks``.
 """
@@ -20,7 +20,7 @@ RADII = {"linf": 8 / 255, "l2": 0.5}
 
 
 def reference(model: nn.Module, x: Tensor, y: Tensor, norm: str, loss: str, seed: int) -> Tensor:
-    """The point at which pyautoattack's Auto-PGD fools the model, else that of the highest loss."""
+    """Return the points at which pyautoattack's Auto-PGD fools the model, or else those of the highest loss."""
     kind: Any = APGDAttack_targeted if loss == "dlr_targeted" else APGDAttack
     options = {"norm": {"linf": "Linf", "l2": "L2"}[norm], "eps": RADII[norm], "n_iter": 100, "n_restarts": 1, "seed": seed}
     extra = {"n_target_classes": 9} if loss == "dlr_targeted" else {"loss": loss}
@@ -32,7 +32,7 @@ def reference(model: nn.Module, x: Tensor, y: Tensor, norm: str, loss: str, seed
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--model", default="cifar10-linf")
-    parser.add_argument("--seeds", type=int, default=3, help="of the reference, whose start is random")
+    parser.add_argument("--seeds", type=int, default=3, help="how many seeds of the reference, which starts at random")
     chosen = parser.parse_args()
     model = drq.load_model(chosen.model).to(chosen.device)
     x, y = first_images(chosen.images, chosen.device)

@@ -1,4 +1,4 @@
-"""Two sheets of pictures, for docs/corruptions.md: every kind and severity of corruption, at 224 and at 32 pixels.
+"""Draw two sheets of pictures for docs/corruptions.md: every kind and severity of corruption, at 224 and at 32 pixels.
 
 ``python -m tools.benchmarks.contact_sheet`` writes ``docs/images/corruptions-224.png`` and ``docs/images/corruptions-32.png``
 from scikit-learn's two sample photographs; ``--photographs FOLDER`` lays photographs of frost over them instead of drawn ice.
@@ -18,14 +18,14 @@ from torch import Tensor
 from drq.threats.corruptions import KINDS, Corruption
 from tools import ROOT
 
-TILE, GAP, LABEL = 112, 2, 120  # pixels of a picture, between two, and of the names on the left
-COLOURS = 256  # of the palette, which keeps the files small
+TILE, GAP, LABEL = 112, 2, 120  # pixels: side of a picture, gap, and width of the names on the left
+COLOURS = 256  # size of the palette, which keeps the files small
 SEVERITIES = (1, 2, 3, 4, 5)
-SEED = 9  # by which the ice is of a dark kind, where one sees its shape
+SEED = 9  # with this seed the ice is dark, so that its shape is visible
 
 
 def photographs(side: int) -> Tensor:
-    """The middle square of both photographs, (2, 3, side, side) in [0, 1]."""
+    """Return the central square of both photographs, (2, 3, side, side) in [0, 1]."""
     squares = []
     for pixels in load_sample_images().images:
         image = Image.fromarray(pixels)
@@ -36,13 +36,13 @@ def photographs(side: int) -> Tensor:
 
 
 def tile(image: Tensor) -> Image.Image:
-    """One picture: large ones are halved, small ones enlarged with their pixels in sight."""
+    """Return one picture: large ones are halved, small ones enlarged with visible pixels."""
     picture = Image.fromarray((image * 255).round().byte().permute(1, 2, 0).numpy())
     return picture.resize((TILE, TILE), Image.Resampling.BOX if picture.width > TILE else Image.Resampling.NEAREST)
 
 
 def sheet(side: int, folder: Path | None) -> Image.Image:
-    """One row a kind: the original and five severities; the two photographs take turns."""
+    """Draw one row for each kind: the original and five severities; the two photographs alternate."""
     originals, step = photographs(side), TILE + GAP
     canvas = Image.new("RGB", (LABEL + 6 * step, 20 + len(KINDS) * step), "white")
     pen = ImageDraw.Draw(canvas)

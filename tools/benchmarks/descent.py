@@ -1,7 +1,7 @@
-"""Step rules for a descent in a ball: where the next point lies, given what was seen at the present one. And the descent.
+"""Define step rules for a descent in a ball, and the descent, which step_rules.py measures.
 
-A rule knows the number of its steps beforehand, since most plan their lengths over all of them. What it remembers is a dict of
-tensors with one entry a row, so that whoever runs it can drop rows. See step_rules.py, which measures them.
+A rule computes the next point from the value and gradient at the current one. It knows the number of steps beforehand, since most
+rules plan the lengths of all steps. Its memory is a dict of tensors with one entry for each row, so that rows can be dropped.
 """
 
 from __future__ import annotations
@@ -24,62 +24,62 @@ from drq.rows import per_row
 from drq.search.auto_step import AutoStep
 
 Memory = dict[str, Tensor]
-TRAVEL = 2.5  # the way of all steps together, in radii: that of drq.Gradient, and of every plan here but `shrinking`
-FEWEST = 16  # points that a compiled model sees at once
+TRAVEL = 2.5  # total length of all steps, in radii: that of drq.Gradient, and of every plan here but `shrinking`
+LEAST_BATCH = 16  # points in a batch of a compiled model
 
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """A number of steps and how they are made."""
+    """A step rule with its number of steps."""
 
     steps: int
 
     @abstractmethod
     def move(self, memory: Memory, ball: Ball, point: Tensor, value: Tensor, gradient: Tensor, count: int) -> Tensor:
-        """The next point. The value is minimised; ``count`` is the number of steps done; ``memory`` is empty at first."""
+        """Return the next point. The value is minimised; ``count`` is the number of steps done; ``memory`` is empty at first."""
 
 
 @dataclass(frozen=True)
 class Planned(Rule):
-    """The length of every step is known beforehand: steepest descent along some average of the gradients so far.
+    """Steepest descent along some average of the gradients so far, with step lengths that are planned beforehand.
 
     Args:
-        plan: steps -> the lengths of all of them, as multiples of the radius.
-        average: (memory, gradient, count) -> what the step descends; None for the gradient itself.
+        plan: returns the lengths of all steps, as multiples of the radius, given their number.
+        average: returns the direction, given memory, gradient and count; None for the gradient itself.
     """
 
     plan: Callable[[int], list[float]]
     average: Callable[[Memory, Tensor, int], Tensor] | None = None
 
     def move(self, memory: Memory, ball: Ball, point: Tensor, value: Tensor, gradient: Tensor, count: int) -> Tensor:
-        """One step of the plan."""
+        """Take one step of the plan."""
         slope = gradient if self.average is None else self.average(memory, gradient, count)
         length = per_row(self.plan(self.steps)[count] * ball.radius, point)
         return ball.project(point + length * ball.steepest_descent(point, slope))
 
 
 def constant(steps: int) -> list[float]:
-    """The plan of drq.Gradient."""
+    """Return the plan of drq.Gradient: constant lengths."""
     return [TRAVEL / steps] * steps
 
 
 def cosine(steps: int) -> list[float]:
-    """From twice the constant length down to almost 0 along a cosine."""
+    """Return lengths from twice the constant one down to almost 0 along a cosine."""
     return [TRAVEL / steps * (1 + math.cos(math.pi * (count + 0.5) / steps)) for count in range(steps)]
 
 
 def linear(steps: int) -> list[float]:
-    """From twice the constant length down to almost 0 along a line."""
+    """Return lengths from twice the constant one down to almost 0 along a line."""
     return [TRAVEL / steps * 2 * (1 - (count + 0.5) / steps) for count in range(steps)]
 
 
 def shrinking(steps: int) -> list[float]:
-    """The whole radius first, then a half of it, a third and so on: the first steps do not depend on how many follow."""
+    """Return the whole radius, then a half of it, a third and so on: the first steps do not depend on how many follow."""
     return [1 / (count + 1) for count in range(steps)]
 
 
 def momentum(memory: Memory, gradient: Tensor, count: int, decay: float = 0.75) -> Tensor:
-    """As in MI-FGSM (Dong et al. 2018): a decaying sum of gradients, each scaled to the same size.
+    """Return a decaying sum of gradients, each scaled to the same size, as in MI-FGSM (Dong et al. 2018).
 
     That paper keeps all of the past (decay 1), for transfer to other models; a search of one model gains from forgetting.
     """
@@ -89,9 +89,9 @@ def momentum(memory: Memory, gradient: Tensor, count: int, decay: float = 0.75) 
 
 
 def adam(memory: Memory, gradient: Tensor, count: int, first: float = 0.9, second: float = 0.999) -> Tensor:
-    """Adam's mean over root mean square. In linf only its sign counts, so that there the squares change nothing."""
-    for name, decay, seen in (("mean", first, gradient), ("square", second, gradient.square())):
-        memory[name] = (1 - decay) * seen + (decay * memory[name] if count else 0)
+    """Return Adam's mean over root mean square. In linf only its sign counts, so that there the squares change nothing."""
+    for name, decay, new in (("mean", first, gradient), ("square", second, gradient.square())):
+        memory[name] = (1 - decay) * new + (decay * memory[name] if count else 0)
     mean, square = memory["mean"] / (1 - first ** (count + 1)), memory["square"] / (1 - second ** (count + 1))
     return mean / (square.sqrt() + 1e-8)
 
@@ -101,7 +101,7 @@ class Auto(Rule):
     """The rule of drq.AutoStep (Auto-PGD), which halves its step where that stops paying."""
 
     def move(self, memory: Memory, ball: Ball, point: Tensor, value: Tensor, gradient: Tensor, count: int) -> Tensor:
-        """From the best point so far where the step was halved, else from the present one."""
+        """Take a step from the best point so far where the step was halved, else from the current one."""
         self._remember(memory, ball, point, value, gradient, count)
         base, slope = point, gradient
         if window := AutoStep(self.steps).checkpoints.get(count):
@@ -154,18 +154,18 @@ RULES: dict[str, Callable[[int], Rule]] = {
 
 @dataclass(frozen=True)
 class Patience:
-    """When a row has converged: after so many looks in a row without a gain worth the name.
+    """The criterion of convergence: so many evaluations in a row without a sufficient gain.
 
     Args:
-        looks: without a gain.
-        tolerance: the least gain, as a share of the value, or of 1 where the value is smaller: near 0 every gain would do.
+        looks: the evaluations without a gain.
+        tolerance: the least gain, as a share of the value, or of 1 where the value is smaller.
     """
 
     looks: int
     tolerance: float
 
     def converged(self, memory: Memory, value: Tensor, count: int) -> Tensor:
-        """Which rows have, once this value was seen; slow gains add up, since they are measured from the last that counted."""
+        """Return which rows have converged at this value; gains are measured from the last that counted, so slow ones add up."""
         if not count:
             memory |= {"anchor": value, "idle": torch.zeros_like(value)}
         anchor = memory["anchor"]
@@ -176,7 +176,7 @@ class Patience:
 
 
 class Fast:
-    """A frozen twin of a model, on a GPU in float16 and compiled. Its logits are float32 there, for the loss."""
+    """A frozen copy of a model, on a GPU in float16 and compiled; its logits are float32, for the loss."""
 
     def __init__(self, model: nn.Module, eager: bool = False) -> None:
         on_gpu = any(each.is_cuda for each in model.parameters())
@@ -185,31 +185,31 @@ class Fast:
         self.run: Model = Compiled(model, dtype) if self.compiled else InPrecision(Twin(model).model, dtype)
 
     def leaf(self, x: Tensor) -> Tensor:
-        """Points that a gradient can be taken at, in the layout of the model: for another it would be compiled anew."""
+        """Return the points as a leaf with gradients, in the memory format of the model, which avoids compiling again."""
         x = x.detach()
         return (x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.clone()).requires_grad_()
 
     def logits(self, x: Tensor) -> Tensor:
-        """Compiled once for any number of points; of a few it would make special cases, so that they get company."""
+        """Return the logits; small batches are padded, since the compiler would specialise on them."""
         count = len(x)
-        if self.compiled and count < FEWEST:
-            x = torch.cat([x, x[:1].expand(FEWEST - count, *x.shape[1:])]).contiguous(memory_format=torch.channels_last)
+        if self.compiled and count < LEAST_BATCH:
+            x = torch.cat([x, x[:1].expand(LEAST_BATCH - count, *x.shape[1:])]).contiguous(memory_format=torch.channels_last)
         return self.run(x)[:count]
 
 
 @dataclass
 class Best:
-    """What a descent found, one entry a row."""
+    """The result of a descent, one entry for each row."""
 
     point: Tensor
     value: Tensor  # infinite where no visited point was admitted
     passes: Tensor
 
 
-def look(model: Fast, point: Tensor, label: Tensor, climb: bool, slope: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The value to be minimised, whether the point may be an answer, and the gradient (left 0 for the last look).
+def evaluate(model: Fast, point: Tensor, label: Tensor, climb: bool, slope: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the value to be minimised, whether the point is admitted, and the gradient (0 for the last evaluation).
 
-    The last look records its graph as well, though nobody follows it: without it the model would be compiled twice.
+    The last evaluation records its graph as well, though it is not used: without it the model would be compiled twice.
     """
     with torch.enable_grad():
         leaf = model.leaf(point)
@@ -222,11 +222,11 @@ def look(model: Fast, point: Tensor, label: Tensor, climb: bool, slope: bool) ->
 
 
 def descend(model: Fast, rule: Rule, ball: Ball, label: Tensor, climb: bool, patience: Patience | None) -> Best:
-    """Lower the log-odds of the label in the ball, or climb; as drq.search.loop, with another rule and fewer duties."""
+    """Lower the log-odds of the label in the ball, or raise them with ``climb``, like drq.search.loop but with any step rule."""
     point, rows, memory = ball.center, torch.arange(len(label), device=label.device), Memory()
     best = Best(point.clone(), torch.full_like(ball.radius, torch.inf), torch.zeros_like(label))
     for count in range(rule.steps + 1):
-        value, admitted, gradient = look(model, point, label, climb, slope=count < rule.steps)
+        value, admitted, gradient = evaluate(model, point, label, climb, slope=count < rule.steps)
         better = admitted & (value < best.value[rows])
         best.value[rows] = torch.where(better, value, best.value[rows])
         best.point[rows] = _where(better, point, best.point[rows])
@@ -235,9 +235,9 @@ def descend(model: Fast, rule: Rule, ball: Ball, label: Tensor, climb: bool, pat
             break
         point = rule.move(memory, ball, point, value, gradient, count)
         if patience is not None:
-            stay = ~patience.converged(memory, value, count)
-            rows, point, label, ball = rows[stay], point[stay], label[stay], ball[stay]
-            memory = {name: each[stay] for name, each in memory.items()}
+            active = ~patience.converged(memory, value, count)
+            rows, point, label, ball = rows[active], point[active], label[active], ball[active]
+            memory = {name: each[active] for name, each in memory.items()}
             if not len(rows):
                 break
     return best

@@ -1,6 +1,6 @@
-"""Where does the time of a GPU go? Runs DRQ under PyTorch's profiler and writes results/gpu-time.json.
+"""Profile where DRQ spends the time of a GPU; writes results/gpu-time.json.
 
-Kernels are told apart by their names. What no kernel covers is idle.
+Kernels are classified by their names. Time that no kernel covers is idle.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drq.bench.timing import tf32_convolutions
 from drq.report.typesetting import text_table
 from tools.benchmarks.assets import arguments, first_images, write
 
-KINDS = {  # the first that matches the name of a kernel
+KINDS = {  # kinds of kernels; the first pattern that matches the name counts
     "near ties, float32": r"f32f32|<float|cf32|fft|sgemm_.*32|_NCHW|region_transform|complex",
     "convolutions and products, float16": r"xmma|nvjet|cutlass|gemm|conv|nhwc",
     "steps of the search, fused": r"triton.*(sign|clamp|clip|isnan|lt_)",
@@ -28,7 +28,7 @@ OTHER, IDLE = "small kernels", "idle"
 
 
 class Kernel(NamedTuple):
-    """A kernel that ran."""
+    """One run of a kernel."""
 
     name: str
     start: float
@@ -36,39 +36,39 @@ class Kernel(NamedTuple):
 
 
 def kind(name: str) -> str:
-    """What a kernel does, by its name."""
+    """Return the kind of a kernel, by its name."""
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), OTHER)
 
 
 def shares(kernels: Iterable[Kernel]) -> dict[str, float]:
-    """The share of the time from the first kernel's start to the last one's end that each kind took, and that none took."""
+    """Return the share of each kind, and of idle time, in the time from the first kernel's start to the last one's end."""
     kernels = sorted(kernels, key=lambda each: each.start)
     spent: Counter[str] = Counter()
     covered = kernels[0].start
     for each in kernels:
         spent[IDLE] += max(0, each.start - covered)
-        spent[kind(each.name)] += max(0, each.end - max(covered, each.start))  # what runs beside another counts once
+        spent[kind(each.name)] += max(0, each.end - max(covered, each.start))  # overlapping kernels count once
         covered = max(covered, each.end)
     whole = covered - kernels[0].start
     return {name: spent[name] / whole for name in (*KINDS, OTHER, IDLE)}
 
 
 def table(record: dict[str, Any]) -> str:
-    """A row for each kind, a column for each way to prune."""
+    """Return the table with a row for each kind and a column for each way of pruning."""
     found = record["shares"]
     rows = [[name, *(f"{100 * found[prune][name]:.1f}" for prune in found)] for name in (*KINDS, OTHER, IDLE)]
     return text_table(["% of the time", *(f'`prune="{prune}"`' for prune in found)], rows)
 
 
-def profiled(robust: drq.DRQ, x: torch.Tensor) -> list[Kernel]:
-    """The kernels of a call, after another one that compiled and recorded what there is."""
+def profile(robust: drq.DRQ, x: torch.Tensor) -> list[Kernel]:
+    """Return the kernels of a call, after a first one that compiles and records CUDA graphs."""
     robust.decide(x)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         robust.decide(x)
         torch.cuda.synchronize()
     return [
         Kernel(each.name, each.time_range.start, each.time_range.end)
-        for each in seen.events()
+        for each in profiler.events()
         if each.device_type == torch.autograd.DeviceType.CUDA
     ]
 
@@ -83,7 +83,7 @@ def main() -> None:
     for prune in ("exact", "race"):
         robust = drq.DRQ(model, card["norm"], card["radius"], prune=prune, precision="float16", compile=True)
         with tf32_convolutions(False):
-            record["shares"][prune] = shares(profiled(robust, x))
+            record["shares"][prune] = shares(profile(robust, x))
         write(chosen.out, "gpu-time", record)
     print(table(record))
 

@@ -1,4 +1,4 @@
-"""What the model card says of a CIFAR-10 classifier: clean, PGD, AutoAttack, corruptions; writes results/card-NAME.json.
+"""Measure a CIFAR-10 classifier for its card: clean, PGD, AutoAttack, corruptions; writes results/card-NAME.json.
 
 Needs the extra ``attacks`` and CIFAR-10 in DRQ_DATA; a GPU takes minutes.
 """
@@ -17,7 +17,7 @@ from tools.benchmarks.assets import accuracy, arguments, first_images, write
 
 
 def autoattack(model: nn.Module, x: Tensor, y: Tensor, norm: str, radius: float, batch: int) -> tuple[float, list[str]]:
-    """Accuracy in percent under the standard version, and the attacks that it ran."""
+    """Return the accuracy in percent under AutoAttack's standard version, and the attacks that it ran."""
     name = {"linf": "Linf", "l2": "L2"}[norm]
     ensemble = AutoAttack(model, norm=name, eps=radius, version="standard", device=x.device, seed=0)
     with torch.no_grad():
@@ -28,8 +28,8 @@ def autoattack(model: nn.Module, x: Tensor, y: Tensor, norm: str, radius: float,
 def main() -> None:
     parser = arguments(__doc__, images=10_000)
     parser.add_argument("model", nargs="?", default="cifar10-small")
-    parser.add_argument("--corrupted", type=int, default=1000, help="images for PGD and for each corruption")
-    parser.add_argument("--batch", type=int, default=2500, help="of AutoAttack")
+    parser.add_argument("--corrupted", type=int, default=1000, help="how many images for PGD and for each corruption")
+    parser.add_argument("--batch", type=int, default=2500, help="batch size of AutoAttack")
     given = parser.parse_args()
     model = drq.load_model(given.model).to(given.device)
     card, (x, y) = model.card, first_images(given.images, given.device)

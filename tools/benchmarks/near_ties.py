@@ -1,4 +1,4 @@
-"""How far does searching in float16 move log-odds, and which samples must be searched again? Writes results/near-ties.json.
+"""Measure how far float16 searches move log-odds, and which samples must be searched again; writes results/near-ties.json.
 
 DRQ decides in float16 without searching near ties again, and in float32 with TF32 off, on clean, corrupted and attacked images.
 Distances are in rounding errors of float16 of the largest logit, the unit of ``drq.method.execution.MOVED``. A GPU.
@@ -23,7 +23,7 @@ QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 
 def compared(half: drq.Decision, full: drq.Decision, unit: Tensor) -> dict[str, Any]:
-    """What moved, and what would remain for each bound below which samples are searched again; ``unit`` (N,) of distances."""
+    """Return how far log-odds move, and what remains for each bound below which samples are searched again."""
     known = half.exact & full.exact & half.reached & full.reached
     moved = ((half.log_odds - full.log_odds).abs() / unit[:, None])[known]
     first, second = torch.where(half.exact & half.reached, half.log_odds, -torch.inf).topk(2).values.unbind(1)
@@ -40,7 +40,7 @@ def compared(half: drq.Decision, full: drq.Decision, unit: Tensor) -> dict[str, 
 
 
 def table(record: dict[str, Any]) -> str:
-    """A row for each bound: how many are searched again, and how many labels are then equal."""
+    """Return the table with a row for each bound: how many samples are searched again, and how many labels are then equal."""
     found = record["found"]
     threats = [threat for threat in THREATS if threat in found]
     rows = []

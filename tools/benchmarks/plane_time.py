@@ -1,7 +1,7 @@
-"""How long does a plane take, and the page that shows it? Writes results/plane-time.json.
+"""Measure how long a plane takes, and the page that shows it; writes results/plane-time.json.
 
 DRQ's regions on 300 x 300 points for every data set and classifier of the playground's first tab, what a click there takes, and
-how long ``drq play`` and its page take to open. A machine with nothing else to do, and a Chromium for the page.
+how long ``drq play`` and its page take to open. Needs an idle machine, and a Chromium for the page.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ PIXELS = 300
 RADIUS = 0.1  # about the one that calibration finds in Figure 1
 CLICKS = ((0.3, 0.7), (0.42, 0.6), (0.5, 0.5), (0.65, 0.35), (0.8, 0.2))
 VISITS = 3
-REPEATS = 3  # the quickest counts, since whoever else uses the machine makes planes slower, and never quicker
+REPEATS = 3  # of which the fastest counts, since other processes only make planes slower
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """That it takes."""
+    """Return the seconds that the work takes."""
     began = time.perf_counter()
     work()
     return round(time.perf_counter() - began, 3)
 
 
 def pairs(pixels: int) -> Iterator[dict[str, Any]]:
-    """A row for every data set and classifier: the whole plane, and clicks with a radius that is calibrated for each."""
+    """Yield a row for every data set and classifier: the whole plane, and clicks with a calibrated radius."""
     for data in DATA:
         for model in MODELS:
-            classifier(model, data)  # fitted
+            classifier(model, data)  # fits it, so that fitting is not timed
             robust, x = scene.PlaneSettings(data, model).robust(RADIUS), torch.tensor([CLICKS[0]])
             whole = min(seconds(lambda robust=robust, x=x: robust.plane(x, pixels=pixels)) for _ in range(REPEATS))
             clicks = []
             for at in CLICKS:
-                for kept in (scene.scene, scene.defended_regions):
-                    kept.cache_clear()
+                for cached in (scene.scene, scene.defended_regions):
+                    cached.cache_clear()
                 clicks.append(
                     seconds(lambda at=at, data=data, model=model: plane_tab.render(scene.PlaneSettings(data, model), *at))
                 )
             yield {"data": data, "model": model, "plane": whole, "click": statistics.median(clicks), "slowest_click": max(clicks)}
 
 
-def spent() -> tuple[float, float]:
-    """Seconds that all cores were busy so far, and that this process was; on Linux."""
+def busy_seconds() -> tuple[float, float]:
+    """Return how many seconds all cores, and this process, were busy so far; on Linux."""
     busy = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     idle = busy[3] + busy[4]  # and waiting for disks
     return (sum(busy[:8]) - idle) / os.sysconf("SC_CLK_TCK"), time.process_time()
@@ -68,7 +68,7 @@ def spent() -> tuple[float, float]:
 
 @contextmanager
 def playing() -> Iterator[tuple[str, float]]:
-    """The address of ``drq play`` in a process of its own, and the seconds until it listens."""
+    """Run ``drq play`` in its own process; give its address, and the seconds until it listened."""
     with tempfile.TemporaryDirectory() as folder:
         command, began = [sys.executable, "-m", "drq", "play", folder, "--no-browser"], time.perf_counter()
         running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
@@ -82,7 +82,7 @@ def playing() -> Iterator[tuple[str, float]]:
 
 
 def page() -> dict[str, Any]:
-    """Seconds until the server listens, and until a new browser shows the panels."""
+    """Return the seconds until the server listens, and until a new browser shows the panels."""
     from playwright.sync_api import sync_playwright
 
     chromium, loads = shutil.which("chromium") or shutil.which("chromium-browser"), []
@@ -99,7 +99,7 @@ def page() -> dict[str, Any]:
 
 
 def table(record: dict[str, Any]) -> str:
-    """What was measured, in seconds."""
+    """Return the table of what was measured, in seconds."""
     facts, pixels = record["made_on"], record["pixels"]
     rows = [
         [each["data"], each["model"], f"{each['plane']:.2f} s", f"{each['click']:.2f} s", f"{each['slowest_click']:.2f} s"]
@@ -124,11 +124,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the record")
     chosen = parser.parse_args()
     logging.getLogger("drq").setLevel(logging.ERROR)  # what a call costs is known here
-    found, began, before = [], time.perf_counter(), spent()
+    found, began, before = [], time.perf_counter(), busy_seconds()
     for each in pairs(chosen.pixels):
         print(each, flush=True)
         found.append(each)
-    busy, own = (now - then for now, then in zip(spent(), before, strict=True))
+    busy, own = (now - then for now, then in zip(busy_seconds(), before, strict=True))
     others = round(max(0.0, busy - own) / (time.perf_counter() - began), 2)
     record = {"made_on": machine("cpu"), "pixels": chosen.pixels, "radius": RADIUS, "visits": VISITS, "repeats": REPEATS}
     record |= {"clicks": len(CLICKS), "others": others, "pairs": found}

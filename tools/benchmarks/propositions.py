@@ -1,4 +1,4 @@
-"""How often, and by how much, DRQ with gradient searches departs from the propositions of Appendix A.
+"""Measure how often, and by how much, DRQ with gradient searches departs from the propositions of Appendix A.
 
 On a lattice the propositions hold exactly; a gradient search of 20 + 20 steps only approximates the extrema that they are about.
 Random classifiers on a line and in a plane show the difference. ``python -m tools.benchmarks.propositions`` prints a Markdown
@@ -27,17 +27,17 @@ ROUNDING = 1e-9  # smaller departures are rounding errors
 
 
 class Family(nn.Module):
-    """Many functions u_k of d features in one: the last feature of an input is its k, so that one batch serves them all."""
+    """Many functions u_k of d features in one module: the last feature of an input is k, so that one batch evaluates them all."""
 
     count: int
     dimension: int
 
     def member(self, number: int) -> theory.Binary:
-        """The function u_k alone, of d features."""
+        """Return the function u_k alone, of d features."""
         return lambda point: self(torch.cat([point, torch.full_like(point[:, :1], number)], 1))
 
     def batch(self, points: Tensor) -> Tensor:
-        """(count * P, d + 1) from (count, P, d): every function gets its own P points."""
+        """Return inputs (count * P, d + 1) for points (count, P, d), so that every function gets its own P points."""
         number = torch.arange(self.count, dtype=points.dtype)[:, None, None].expand(-1, points.shape[1], 1)
         return torch.cat([points, number], 2).flatten(0, 1)
 
@@ -89,7 +89,7 @@ class Quadratics(Family):
 
 
 def extremes(matrix: Tensor, norm: str) -> tuple[Tensor, Tensor]:
-    """The least and the largest v'Av of vectors v of length 1, for every A (N, d, d) with d at most 2.
+    """Return the least and the largest v'Av of vectors v of length 1, for every A (N, d, d) with d at most 2.
 
     The least one is the constant mu of strong convexity in this norm.
     """
@@ -105,7 +105,7 @@ def extremes(matrix: Tensor, norm: str) -> tuple[Tensor, Tensor]:
 
 
 def by_gradient(family: Family, point: Tensor, norm: str, alpha: float, search: drq.Search) -> theory.BinaryDecision:
-    """drq.DRQ on a batch of the family, as a binary decision; a class that was not reached has robustness 0."""
+    """Run drq.DRQ on a batch of the family, and return a binary decision; a class that was not reached has robustness 0."""
     which_function = torch.tensor([False] * family.dimension + [True])
     searches = {"explore": search, "quantify": search, "prune": "none", "keep_points": True}
     space = {"bounds": None, "frozen": which_function}
@@ -118,18 +118,18 @@ def by_gradient(family: Family, point: Tensor, norm: str, alpha: float, search: 
 
 
 def on_lattice(family: Family, points: Tensor) -> list[theory.Neighbourhood]:
-    """The neighbourhoods of the points (count, P, d), function by function."""
+    """Return the neighbourhoods of the points (count, P, d), function by function."""
     spacing = RADIUS / STEPS[family.dimension]
     return [theory.look_around(family.member(number), x, "l2", RADIUS, spacing) for number, x in enumerate(points)]
 
 
 def in_norm(arounds: list[theory.Neighbourhood], norm: str) -> list[theory.Neighbourhood]:
-    """The same values, with lengths in another norm."""
+    """Return the same neighbourhoods with lengths in another norm."""
     return [replace(around, length=as_norm(norm).length(around.offset)) for around in arounds]
 
 
 def lowest_points(family: Family) -> Tensor:
-    """(count, 1, d) the lowest point of each function in a box, by a lattice that closes in on it."""
+    """Return the lowest point (count, 1, d) of each function in a box, by a lattice that is refined around it."""
     whole = torch.linspace(-1, 1, 21, dtype=torch.float64)
     lattice = torch.cartesian_prod(*[whole] * family.dimension).reshape(-1, family.dimension)
     best, reach = torch.zeros(family.count, 1, family.dimension, dtype=torch.float64), 4.0
@@ -141,12 +141,12 @@ def lowest_points(family: Family) -> Tensor:
 
 
 def shortfall(lower: Tensor, upper: Tensor, reached: Tensor) -> Tensor:
-    """By how much "class 0: lower <= upper, class 1: upper <= lower" is missed, where a class was reached."""
+    """Return by how much "class 0: lower <= upper, class 1: upper <= lower" is violated, where a class was reached."""
     return torch.stack([lower[:, 0] - upper[:, 0], upper[:, 1] - lower[:, 1]], 1)[reached]
 
 
 def monotonicity(found: list[theory.BinaryDecision]) -> dict[str, Tensor]:
-    """Proposition A.1: its chain of inequalities in alpha, and both ends of the chain."""
+    """Return departures from Proposition A.1: its chain of inequalities in alpha, and both ends of the chain."""
     reached, value = found[0].reached, found[0].value[:, None].expand(-1, 2)
     chain = [each.quantified_value for each in found]
     links = [shortfall(low, high, reached) for low, high in pairwise(chain)]
@@ -158,14 +158,14 @@ def monotonicity(found: list[theory.BinaryDecision]) -> dict[str, Tensor]:
 
 
 def wide_minima(found: list[theory.BinaryDecision]) -> dict[str, Tensor]:
-    """Proposition A.3, given decisions at minima that are wide enough."""
+    """Return departures from Proposition A.3, given decisions at minima that are wide enough."""
     below = [torch.where(each.reached, each.value[:, None] - each.quantified_value, -torch.inf).amax(1) for each in found]
     missed = [torch.maximum(low, each.value - each.score) for low, each in zip(below, found, strict=True)]
     return {"A.3: no lower at a wide minimum": torch.stack(missed).amax(0)}
 
 
 def bound(family: Quadratics, norm: str, search: drq.Search) -> dict[str, Tensor]:
-    """Proposition A.4 at the minimum itself, where the gradient is zero, and a millionth of the radius beside it."""
+    """Return departures from Proposition A.4 at the minimum, where the gradient is zero, and just beside it."""
     minimum = torch.zeros(family.count, 1, family.dimension, dtype=torch.float64)
     beside = torch.randn(minimum.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     beside = 1e-6 * RADIUS * beside / beside.norm(dim=2, keepdim=True)
@@ -181,7 +181,7 @@ def bound(family: Quadratics, norm: str, search: drq.Search) -> dict[str, Tensor
 
 
 def labels(searched: theory.BinaryDecision, exact: theory.BinaryDecision) -> dict[str, Tensor]:
-    """Disagreements between labels; each counts with the gap between the two robustnesses on the lattice."""
+    """Return disagreements between labels; each counts with the gap between the two robustnesses on the lattice."""
     pairs = {
         "label: search, lattice": (searched.label, exact.label_among_reached),
         "label: search, lattice without F = i": (searched.label, exact.label),
@@ -193,7 +193,7 @@ def labels(searched: theory.BinaryDecision, exact: theory.BinaryDecision) -> dic
 
 
 def measure(dimension: int, norms: list[str], count: int, search: drq.Search) -> Iterator[dict[str, Tensor]]:
-    """For each norm, by how much each case of each statement departs; at most 0 where it holds."""
+    """Yield for each norm by how much each case of each statement departs; at most 0 where it holds."""
     family = RandomClassifiers(count, dimension, seed=dimension).eval()
     shape, random = (count, INPUTS, dimension), torch.Generator().manual_seed(10 + dimension)
     points = 6 * torch.rand(shape, generator=random, dtype=torch.float64) - 3
@@ -213,14 +213,14 @@ def measure(dimension: int, norms: list[str], count: int, search: drq.Search) ->
 
 
 def cell(departure: Tensor) -> str:
-    """Share of cases that depart, number of cases, median and largest departure."""
+    """Return the share of cases that depart, their number, and the median and largest departure."""
     real = departure[departure > ROUNDING]
     share = f"{100 * len(real) / len(departure):.1f}% of {len(departure)}"
     return share if not len(real) else f"{share} ({real.median():.1e}, {real.max():.1e})"
 
 
 def table(count: int = 500, steps: int = 20) -> str:
-    """The Markdown table: a row for each statement, a column for each space."""
+    """Return the Markdown table, with a row for each statement and a column for each space."""
     norms, search = ["l1", "l2", "linf"], drq.Gradient(steps)
     spaces = [*measure(1, ["l2"], count, search), *measure(2, norms, count, search)]
     rows = [["statement", "line", *(f"plane, {norm}" for norm in norms)], ["---"] * 5]
@@ -231,7 +231,7 @@ def table(count: int = 500, steps: int = 20) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=500, help="random classifiers in each dimension")
-    parser.add_argument("--steps", type=int, default=20, help="of exploration, and of quantification")
+    parser.add_argument("--steps", type=int, default=20, help="steps of exploration, and of quantification")
     arguments = parser.parse_args()
     logging.getLogger("drq").setLevel(logging.ERROR)  # the cost of these calls is intended
     torch.set_num_threads(1)

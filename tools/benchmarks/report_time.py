@@ -1,7 +1,7 @@
-"""How long tables and the report of a large run take, and how much memory.
+"""Measure time and memory of the tables and the report of a large run.
 
-``python -m tools.benchmarks.report_time [--rows 1000000]``. The records are made up (tests/testbed/synthetic.py) and wait in a Parquet
-file, as those of a run do; a process of its own reads them and writes the report, so that its peak is all that is counted.
+``python -m tools.benchmarks.report_time [--rows 1000000]``. The records are synthetic (tests/testbed/synthetic.py), in a Parquet
+file like those of a run; a separate process reads them and writes the report, so that its peak memory is measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def make(path: Path, rows: int) -> None:
 
 
 def measure(path: Path) -> dict[str, float]:
-    """Read records, make the tables and the report."""
+    """Read records, make the tables and the report, and return the times and the peak memory."""
     import polars
 
     from drq.report import tables
@@ -38,13 +38,13 @@ def measure(path: Path) -> dict[str, float]:
     start = time.perf_counter()
     records = polars.read_parquet(path)
     read = time.perf_counter()
-    found = tables.cells(records), tables.worst_case(records), tables.mean_over_data(records)
-    tabled = time.perf_counter()
+    made = tables.cells(records), tables.worst_case(records), tables.mean_over_data(records)
+    tables_done = time.perf_counter()
     page = report(records)
     end = time.perf_counter()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # kibibytes on Linux
-    seconds = {"read_seconds": read - start, "tables_seconds": tabled - read, "report_seconds": end - tabled}
-    return {"rows": len(records), "cells": len(found[0]), **seconds, "peak_gib": peak, "page_mb": len(page.encode()) / 1e6}
+    seconds = {"read_seconds": read - start, "tables_seconds": tables_done - read, "report_seconds": end - tables_done}
+    return {"rows": len(records), "cells": len(made[0]), **seconds, "peak_gib": peak, "page_mb": len(page.encode()) / 1e6}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What one GPU does in a second, for the cost model in docs/scale.md.
+"""Measure how many passes a second one GPU makes, for the cost model in docs/scale.md.
 
     python -m tools.benchmarks.scale        a few minutes on one GPU
 
@@ -24,8 +24,8 @@ DEFENCES = {
 }
 
 
-def measured(pixels: int, settings: dict[str, object], images: int, shard: int, device: str) -> dict[str, float]:
-    """Passes in a second, and those that an image takes at most."""
+def measure(pixels: int, settings: dict[str, object], images: int, shard: int, device: str) -> dict[str, float]:
+    """Return the passes in a second, and the most passes that an image takes."""
     torch.manual_seed(0)
     model = ResNet50(1000).eval().requires_grad_(False)
     x = torch.randint(0, 256, (images, 3, pixels, pixels), dtype=torch.uint8)
@@ -47,7 +47,7 @@ def main() -> None:
     for pixels in PIXELS:
         for name, settings in DEFENCES.items():
             title = f"ResNet-50 at {pixels} pixels, {name}"
-            found[title] = measured(pixels, settings, given.images, given.shard, given.device)
+            found[title] = measure(pixels, settings, given.images, given.shard, given.device)
             print(title, found[title], flush=True)
     write(given.out, "scale", {"images": given.images, "shard": given.shard, "measured": found})
 

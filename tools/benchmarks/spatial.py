@@ -1,4 +1,4 @@
-"""Which reading of the paper's "random rotations and translations" comes closest to the accuracies of its spatial table.
+"""Measure which reading of the paper's "random rotations and translations" comes closest to its spatial table.
 
 A single random draw lowers the accuracy of a robust model far less than the table says, so something harder was measured: the
 worst of several draws, or of a grid, with one padding or another. Each reading is measured on three CIFAR-10 models that stand
@@ -50,21 +50,21 @@ ROWS = 100
 
 @torch.no_grad()
 def answers(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """(2, N) log-odds of the true label, and whether it is the answer."""
+    """Return (2, N): the log-odds of the true label, and whether it is the answer."""
     parts = [model(part.contiguous(memory_format=torch.channels_last)) for part in x.split(ROWS)]
     logits = torch.cat(parts).double()
     return torch.stack([log_odds(logits, y), (logits.argmax(1) == y).double()])
 
 
 def candidates(name: str, count: int, draws: int) -> tuple[Spatial, list[Movement]]:
-    """The threat behind a reading with all of its movements of ``count`` images."""
+    """Return the threat of a reading and all of its movements of ``count`` images."""
     threat = READINGS[name]
     threat = replace(threat, worst_of=draws if threat.grid is None else 1)
     return threat, threat.movements(torch.arange(count), 32)
 
 
 def accuracies(name: str, model: nn.Module, x: Tensor, y: Tensor, draws: int) -> Iterator[tuple[Spatial, float]]:
-    """The reading with each number of draws, or with its grid, and the accuracy under it."""
+    """Yield the reading with each number of draws, or with its grid, and the accuracy under it."""
     threat, movements = candidates(name, len(x), draws)
     seen = [answers(model, warp(x, *each, threat.padding, threat.interpolation), y) for each in movements]
     odds, correct = torch.stack(seen, 1)
@@ -76,7 +76,7 @@ def accuracies(name: str, model: nn.Module, x: Tensor, y: Tensor, draws: int) ->
 
 
 def measure(model: nn.Module, name: str, x: Tensor, y: Tensor, readings: list[str], draws: int) -> Iterator[dict[str, Any]]:
-    """One record for each reading and number of draws."""
+    """Yield one record for each reading and number of draws."""
     stands_for, *published = PAPER[name]
     shared = {"model": name, "stands_for": stands_for, "images": len(x)}
     clean = 100 * answers(model, x, y)[1].mean().item()
@@ -90,7 +90,7 @@ def measure(model: nn.Module, name: str, x: Tensor, y: Tensor, readings: list[st
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--draws", type=int, default=20, help="of every random reading")
+    parser.add_argument("--draws", type=int, default=20, help="draws of every random reading")
     parser.add_argument("--models", nargs="+", choices=PAPER, default=list(PAPER))
     parser.add_argument("--readings", nargs="+", choices=READINGS, default=list(READINGS))
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""How good are the searches of DRQ for their passes? Step rules and early stopping, compared; writes results/step-rules.json.
+"""Compare step rules and early stopping for DRQ's searches at equal passes; writes results/step-rules.json.
 
 Every rule explores and quantifies all classes with the same number of steps in both searches, on clean, corrupted and attacked
 images. Its labels are held against those of the default, constant steps at 20 + 20, and of a much longer search. On a GPU all
@@ -31,7 +31,7 @@ CONDITIONS = ("clean", "corrupted", "attacked")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured: both references, every rule with every number of steps, and some that may stop early."""
+    """The runs to measure: both references, every rule with every number of steps, and some with early stopping."""
 
     rules: tuple[str, ...] = tuple(name for name in RULES if name != "cosine momentum")
     steps: tuple[int, ...] = (3, 5, 7, 10, 15, 20, 30)
@@ -42,7 +42,7 @@ class Plan:
 
     @property
     def runs(self) -> list[tuple[str, int, Patience | None]]:
-        """All but the references."""
+        """All runs except the references."""
         pairs = [(name, steps) for name in self.rules for steps in self.steps if (name, steps) not in (self.default, self.long)]
         stopped = [each for each in self.stopped if each[0] in self.rules]
         return [(*each, None) for each in pairs] + [(*each, patience) for each in stopped for patience in self.patience]
@@ -53,7 +53,7 @@ QUICK = Plan(steps=(2,), stopped=(("constant", 3),), patience=(Patience(1, 0.1),
 
 @dataclass
 class Outcome:
-    """What was found for N images and C classes."""
+    """The result of a run for N images and C classes."""
 
     base: Tensor  # (N,) label of the plain model
     label: Tensor  # (N,) the class that stays highest
@@ -63,7 +63,7 @@ class Outcome:
 
 
 def decide(model: Fast, x: Tensor, region: dict[str, Any], rule: Rule, patience: Patience | None = None) -> Outcome:
-    """DRQ without pruning, by this rule in both searches."""
+    """Run DRQ without pruning, with this rule in both searches."""
     with torch.enable_grad():
         logits = model.logits(model.leaf(x)).detach()
     base, classes = logits.argmax(1), logits.shape[1]
@@ -83,7 +83,7 @@ def decide(model: Fast, x: Tensor, region: dict[str, Any], rule: Rule, patience:
 
 
 def quality(found: Outcome, y: Tensor, default: Outcome, long: Outcome) -> dict[str, float]:
-    """The numbers of a condition: means over its images or over their reached classes; shares in percent."""
+    """Return the numbers of a condition: means over its images or over their reached classes; shares in percent."""
     reached = found.explored > -torch.inf
     both = reached & (long.explored > -torch.inf)
 
@@ -111,7 +111,7 @@ def quality(found: Outcome, y: Tensor, default: Outcome, long: Outcome) -> dict[
 
 @dataclass(frozen=True)
 class Bench:
-    """A model with its images: all conditions behind each other, so that one batch holds them."""
+    """A model and its images, with the images of all conditions concatenated."""
 
     model: Fast
     region: dict[str, Any]  # norm and radius of exploration
@@ -120,7 +120,7 @@ class Bench:
     chunk: int  # images searched at once
 
     def run(self, name: str, steps: int, patience: Patience | None = None) -> tuple[list[Outcome], float]:
-        """One outcome for each condition, and the seconds that all of them took."""
+        """Return one outcome for each condition, and the seconds that all of them took."""
         began, rule = time.monotonic(), RULES[name](steps)
         parts = [decide(self.model, x, self.region, rule, patience) for x in torch.split(self.x, self.chunk)]
         whole = {field: torch.cat([getattr(part, field) for part in parts]).cpu() for field in Outcome.__annotations__}
@@ -129,7 +129,7 @@ class Bench:
         return outcomes, time.monotonic() - began
 
     def rows(self, plan: Plan) -> Iterator[dict[str, Any]]:
-        """The record of one run after the other."""
+        """Yield the record of each run."""
         self.run("constant", 1)  # compiles, so that no rule is charged for it
         default, long = (self.run(*each) for each in (plan.default, plan.long))
         truth = self.y.cpu().chunk(len(CONDITIONS))

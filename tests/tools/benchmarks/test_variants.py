@@ -22,7 +22,7 @@ def _kept(tmp_path):
     """Every look is right about its own share of the images, whatever the shift; the paper's about half of them."""
     titles = ["clean", *variant_settings.SHIFTS, "PGD"]
     doors = ("none", "restored", "denoised", "mirrored", "mirrored only", "stretched")
-    looks = [f"{front}: {title}" for title, look in variant_settings.LOOKS.items() for front in look.fronts]
+    looks = [f"{front}: {title}" for title, look in variant_settings.VARIANTS.items() for front in look.fronts]
     looks += [f"{front}: alone" for front in doors] + [
         f"none: {title}" for title in (*variant_settings.FEATURES, *variant_settings.NEARBY)
     ]
@@ -62,7 +62,7 @@ def test_probabilities_do_not_overflow():
 
 
 def test_costs_are_those_of_what_a_rule_asks(kept):
-    costs = {(rule.idea, rule.title): rule.passes for rule in variant_rules.rules(variant_rules.Kept(kept))}
+    costs = {(rule.idea, rule.title): rule.passes for rule in variant_rules.rules(variant_rules.Recorded(kept))}
     assert costs["exploration without quantification", "none: linf 16/255, 20 + 20 steps"] == 1 + CLASSES * 21
     assert costs["exploration without quantification", "none: linf 16/255, 1 + 1 steps"] == 1 + CLASSES * 2
     assert ("exploration without quantification", "none: linf 16/255, 1 + 20 steps") not in costs  # explores the same
@@ -70,7 +70,7 @@ def test_costs_are_those_of_what_a_rule_asks(kept):
 
 
 def test_alpha_may_depend_on_the_sample(kept):
-    seen = variant_rules.Kept(kept)
+    seen = variant_rules.Recorded(kept)
     rule = next(
         rule for rule in variant_rules.rules(seen) if rule.title == "none: alpha 1 where two classes are within 1, else alpha 0.5"
     )
@@ -85,7 +85,7 @@ def test_alpha_may_depend_on_the_sample(kept):
 
 
 def test_few_classes_are_asked_and_paid_for(kept):
-    seen, look = variant_rules.Kept(kept), f"none: {variant_settings.PAPER}"
+    seen, look = variant_rules.Recorded(kept), f"none: {variant_settings.PAPER}"
     rule = next(rule for rule in variant_rules.rules(seen) if rule.title == f"{look}, 3 classes")
     base, _, quantified = seen[look]
     for place in np.ndindex(base.shape[:2]):
@@ -108,7 +108,7 @@ def test_classes_that_were_not_reached_do_not_spoil_what_is_normal():
             ]
         ]
     )
-    found = variant_rules.normalised(scores)
+    found = variant_rules.normalise(scores)
     np.testing.assert_allclose(found[0, :, 0], (scores[0, :, 0] - 3) / scores[0, :, 0].std())
     np.testing.assert_allclose(found[0, [0, 2], 1], [-1, 1])
     assert (found[scores == variant_settings.LEAST] < -1000).all()  # still last
@@ -232,7 +232,7 @@ def test_what_is_recorded_can_be_tried(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(drq, "load_model", lambda _: model)
     monkeypatch.setattr(variants, "conditions", lambda *_: iter([("clean", x, y)]))
     variants.record("small", 0, 2, tmp_path / "seen.npz", "cpu")
-    made, expected = variant_rules.Kept(tmp_path / "seen.npz"), variant_rules.Kept(kept)
+    made, expected = variant_rules.Recorded(tmp_path / "seen.npz"), variant_rules.Recorded(kept)
     assert set(made.looks) == set(expected.looks)
     assert len(list(variant_rules.rules(made))) == len(list(variant_rules.rules(expected)))
     assert np.isfinite(made.odds).all()
