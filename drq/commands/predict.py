@@ -80,8 +80,8 @@ def predict(
             options = {"download": True} if download else {}
             predictor = Predictor(model, norm, radius, classes, device, bool(cards), preset, **options)
         show = terminal.prediction_printer(pictures) if csv is None and not as_json else None
-        with terminal.progress(quiet or (csv == "-" and sys.stdout.isatty())) as track:
-            for place, answer in enumerate(predictor.stream(track(pictures, "pictures"))):
+        with terminal.picture_progress(len(pictures), quiet or (csv == "-" and sys.stdout.isatty())) as tell:
+            for place, answer in enumerate(predictor.stream(pictures, tell=tell)):
                 facts = answer.as_json(abstain_below)
                 put_row(facts)
                 counts.update(name for name in ("changed", "abstained", "error") if facts.get(name))

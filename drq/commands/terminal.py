@@ -27,6 +27,7 @@ from drq.system.files import atomic_write
 
 SHOWN = 5  # classes that are shown of a picture
 FEW = 3  # up to so many pictures are shown in full
+MOST_VALUES = 20  # a sequence with more is shortened
 LONGEST = 60  # characters of a picture's name that the column is at most wide
 COLUMNS = (
     *("picture", "answer", "standard", "changed", "robustness", "margin", "abstained"),
@@ -49,8 +50,8 @@ def progress(quiet: bool) -> Iterator[Track]:
 
 
 @contextmanager
-def answering(pictures: int, quiet: bool) -> Iterator[Callable[[float], None] | None]:
-    """The same for so many pictures: what it yields is told how many are answered, in parts; None where nothing is shown."""
+def picture_progress(pictures: int, quiet: bool) -> Iterator[Callable[[float], None] | None]:
+    """Show a bar for pictures; yield a function that takes how many are done, fractions included, or None without a bar."""
     with _bar(quiet) as bar:
         task = bar.add_task("pictures", total=pictures)
         yield None if bar.disable else lambda done: bar.update(task, completed=done)
@@ -111,9 +112,20 @@ def show_entries(call: str, entries: Sequence[models.Entry] | Sequence[data.Entr
 
 
 def show_facts(values: Mapping[str, Any]) -> None:
-    """Print names and values in two columns."""
+    """Print names and values in two columns; long sequences are shortened."""
     width = max(map(len, values))
-    show(*(f"{name:{width}}  {value}" for name, value in values.items() if value not in (None, "")))
+    show(*(f"{name:{width}}  {_shorten(value)}" for name, value in values.items() if value not in (None, "")))
+
+
+def _shorten(value: object) -> object:
+    """Shorten a long sequence to its first values, since 1000 names of classes would fill the terminal.
+
+    >>> _shorten(tuple("abcdefghijklmnopqrstuvwxyz"))
+    'a, b, c and 23 more'
+    """
+    if not isinstance(value, tuple | list) or len(value) <= MOST_VALUES:
+        return value
+    return f"{', '.join(map(str, value[:3]))} and {len(value) - 3} more"
 
 
 def prediction_printer(pictures: Sequence[str]) -> Callable[[Prediction, float], None]:

@@ -1,6 +1,6 @@
-"""Measure the clean accuracy of every model of the package on its whole test set; writes results/accuracy.json.
+"""Measure the clean accuracy of every named model whose file is on this machine; writes results/accuracy.json.
 
-On all test images of CIFAR-10 or MNIST, and on the pictures of NIPS 2017 that are there. ``python -m tools.benchmarks.accuracy
+It uses all test images of CIFAR-10 or MNIST, and the pictures of NIPS 2017. ``python -m tools.benchmarks.accuracy
 cifar10-tiny published:`` measures one model and all whose names begin so, and leaves the rows of others. Models and data that are
 not in DRQ_MODELS and DRQ_DATA are left out. Minutes on a CPU.
 """
@@ -20,7 +20,7 @@ BATCH = 500 * 32 * 32  # pixels
 
 
 def data_of(name: str) -> str:
-    """What a model was trained for, or is measured on in its place."""
+    """Return the data set that a model is measured on."""
     if name in PACKAGED:
         return "nips2017"
     prefix, colon, published = name.partition(":")
@@ -31,8 +31,7 @@ def data_of(name: str) -> str:
 
 def main() -> None:
     parser = arguments(__doc__, images=10_000)
-    # argparse holds the default of no names, an empty list, against the choices, too
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*MODELS, []], help="names of models; all when none is given")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names of models, or how they begin; all when none is given")
     given = parser.parse_args()
     chosen = [name for name in MODELS if not given.names or name.startswith(tuple(given.names))]
     if not chosen:

@@ -26,9 +26,10 @@ def arguments(description: str | None, images: int = 500) -> argparse.ArgumentPa
     return parser
 
 
-def first_images(count: int, device: str, name: str = "cifar10") -> tuple[Tensor, Tensor]:
-    """Return the first test images in [0, 1], and their labels."""
-    x, y = drq.load_data(name, limit=count).batch(range(count))
+def first_images(count: int, device: str, name: str = "cifar10", view: View | None = None) -> tuple[Tensor, Tensor]:
+    """Return the first test images in [0, 1], or all where there are fewer, and their labels."""
+    data = drq.load_data(name, view=view)
+    x, y = data.batch(range(min(count, len(data))))
     return x.to(device), y.to(device)
 
 

@@ -1,4 +1,4 @@
-"""What DRQ costs on photographs without a GPU: imagenet-lite0 at 224 pixels with 1000 classes; writes results/imagenet-cpu.json.
+"""Measure what DRQ costs on photographs without a GPU: imagenet-lite0 at 224 pixels with 1000 classes; writes results/imagenet-cpu.json.
 
     python -m tools.benchmarks.imagenet_cpu        a quarter of an hour on one core; the pictures of NIPS 2017 in DRQ_DATA
 

@@ -137,8 +137,9 @@ def spatial() -> str:
 
 def accuracy() -> str:
     """Return the clean accuracy of the models that were available."""
-    rows = [[f"`{row['model']}`", f"{row['images']:,}", f"{row['clean']:.2f}"] for row in record("accuracy")["accuracy"]]
-    return text_table(["model", "test images", "clean"], rows)
+    measured = record("accuracy")["accuracy"]
+    rows = [[f"`{row['model']}`", f"`{row['data']}`", f"{row['images']:,}", f"{row['clean']:.2f}"] for row in measured]
+    return text_table(["model", "data", "images", "clean"], rows)
 
 
 def card() -> str:
