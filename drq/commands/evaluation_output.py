@@ -76,7 +76,7 @@ def show_results(records: DataFrame) -> None:
     verdict = from_tables(records, cells, worst, means, reference=UNDEFENDED)
     adaptive = ["^: the threat attacked the defence itself, which is compared with what the model alone withstood."]
     show(
-        "[a, b]: 95 % interval. (+a -b): samples print_result right and spoiled. *: more than chance (McNemar, p < 0.05).",
+        "[a, b]: 95 % interval. (+a -b): samples put right and spoiled. *: more than chance (McNemar, p < 0.05).",
         *(adaptive if (rows["victim"] == "defence").any() else []),
         *verdict.headlines(),
         *(f"Cost: {line}" for line in verdict.prices()),

@@ -137,7 +137,7 @@ def trained_on(model: str) -> str:
     words = re.split(r"[:/-]", model)
     name = next((word for word in words if word in DATA), None)
     remedy = "as in --data cifar10; drq data lists them"
-    require(name is not None, "data", "be given where the model's name does not print_to_stderr it", f"model {model!r}", remedy)
+    require(name is not None, "data", "be given where the model's name does not say it", f"model {model!r}", remedy)
     assert name is not None
     return name
 
@@ -165,7 +165,7 @@ def _attack_ball(model: str, norm: str | None, radius: float | str | None) -> di
 
     card = getattr(load_model(model), "card", None) if norm is None or radius is None else None
     norm, radius = norm or getattr(card, "norm", None), radius or getattr(card, "radius", None)
-    remedy = "it was not trained adversarially: print_to_stderr what it shall withstand, as in --norm linf --radius 8/255"
+    remedy = "it was not trained adversarially: say what it shall withstand, as in --norm linf --radius 8/255"
     for name, value in {"norm": norm, "radius": radius}.items():
         require(value is not None, name, f"be given for {model}", "nothing", remedy)
     return {"norm": norm, **parse_settings([f"radius={radius}"])}

@@ -38,10 +38,7 @@ COLUMNS = (
 @contextmanager
 def progress(quiet: bool) -> Iterator[Track]:
     """Show a bar with the time left on standard error; nothing where that is not a terminal."""
-    columns = (TextColumn("{task.description:9}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    hidden = quiet or not sys.stderr.isatty()
-    above = sys.stdout.isatty()  # lines printed meanwhile go above the bar
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=above, disable=hidden) as bar:
+    with _bar(quiet) as bar:
 
         def track(items: Sequence[Any], description: str) -> Iterable[Any]:
             return bar.track(items, description=description)

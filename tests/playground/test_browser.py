@@ -26,7 +26,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, server):
-    """The page on a jobs. In the end nothing was complained of, and nothing came from elsewhere."""
+    """The page on a desktop screen. In the end nothing was complained of, and nothing came from elsewhere."""
     with visit(browser, server) as shown:
         yield shown
 

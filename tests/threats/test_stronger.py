@@ -41,7 +41,7 @@ def test_the_duel_is_the_difference_of_the_defences_own_scores() -> None:
 
 
 def test_an_unreached_rival_is_followed_until_it_is_reached() -> None:
-    """The scores of DRQ are flat in a class that is not reached; the two_class_objective is not."""
+    """The scores of DRQ are flat in a class that is not reached; this objective is not."""
     model = linear(torch.tensor([8.0, 8.0], dtype=torch.float64), bias=-8.0)
     robust = drq.DRQ(model, "linf", 0.1)
     x, y = torch.full((1, 2), 0.62, dtype=torch.float64), torch.ones(1, dtype=torch.long)

@@ -32,7 +32,7 @@ def test_the_duel_heeds_every_setting_of_the_defence(change: dict[str, object]) 
     reached = decision.reached.gather(1, second[:, None])[:, 0]
     value = two_class_objective(robust.classifier, [robust], first, second, decision.radius)(x).value
     lead = (decision.log_odds.gather(1, first[:, None]) - decision.log_odds.gather(1, second[:, None]))[:, 0]
-    if robust.precision != "float32":  # near ties were decided again in float32, which the two_class_objective does not do
+    if robust.precision != "float32":  # near ties were decided again in float32, which this objective does not do
         reached &= lead > 8 * torch.finfo(torch.bfloat16).eps * model(x).detach().abs().amax(1)
     assert reached.sum() >= 5
     torch.testing.assert_close(value[reached], lead[reached], rtol=0, atol=1e-4)

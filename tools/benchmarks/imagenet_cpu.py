@@ -1,10 +1,9 @@
-"""Measure what DRQ costs on photographs without a GPU: imagenet-lite0 at 224 pixels with 1000 classes; writes results/imagenet-cpu.json.
+"""Measure what DRQ costs on photographs without a GPU, with imagenet-lite0; writes results/imagenet-cpu.json.
 
     python -m tools.benchmarks.imagenet_cpu        a quarter of an hour on one core; the pictures of NIPS 2017 in DRQ_DATA
 
-Passes and seconds an image, and the most memory that a process held, of every setting in a process of its own. Seconds are those
-that the processor worked, so that whoever else uses the machine does not count; with one thread they are what a clock shows on a
-machine with nothing else to do.
+It measures 224 x 224 pixels with 1000 classes: passes and seconds an image, and peak memory, of every setting in its own process.
+Seconds are CPU time of one thread, so that other processes do not count.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ SETTINGS: dict[str, tuple[int, dict[str, Any]]] = {  # how many images, and the 
 
 
 def peak() -> float:
-    """The most memory that this process held so far, in MB."""
+    """Return the peak memory of this process so far, in MB."""
     unit = 1 if platform.system() == "Darwin" else 1024  # bytes, or KiB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-def measured(name: str) -> dict[str, Any]:
-    """One setting, in this process."""
+def measure(name: str) -> dict[str, Any]:
+    """Measure one setting in this process."""
     torch.set_num_threads(1)
     images, arguments = SETTINGS[name]
     model = drq.load_model(MODEL)
@@ -71,9 +70,9 @@ def measured(name: str) -> dict[str, Any]:
 
 
 def alone(repeats: int = 5) -> dict[str, float]:
-    """Seconds an image of the model itself, by the size of the batch; the quickest counts."""
+    """Return the seconds an image of the model itself, by the size of the batch; the fastest repeat counts."""
     torch.set_num_threads(1)
-    model, found = drq.load_model(MODEL), {}
+    model, seconds = drq.load_model(MODEL), {}
     for batch in (1, 8):
         x = torch.rand(batch, 3, 224, 224)
         for kind in ("forward", "forward and backward"):
@@ -87,20 +86,20 @@ def alone(repeats: int = 5) -> dict[str, float]:
                     x.requires_grad_()
                     torch.autograd.grad(model(x).sum(), x)
                 times.append(time.process_time() - began)
-            found[f"{kind}, batch {batch}"] = min(times) / batch
-    return found
+            seconds[f"{kind}, batch {batch}"] = min(times) / batch
+    return seconds
 
 
-def in_its_own_process(name: str) -> dict[str, Any]:
-    """What :func:`measured` finds where nothing else was held before."""
-    code = f"import json; from tools.benchmarks.imagenet_cpu import measured; print(json.dumps(measured({name!r})))"
+def measure_in_subprocess(name: str) -> dict[str, Any]:
+    """Return what :func:`measure` finds in a new process."""
+    code = f"import json; from tools.benchmarks.imagenet_cpu import measure; print(json.dumps(measure({name!r})))"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return row
 
 
 def processor() -> str:
-    """Its name."""
+    """Return the name of the processor."""
     known = Path("/proc/cpuinfo")
     lines = known.read_text().splitlines() if known.exists() else []
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
@@ -110,7 +109,7 @@ def main() -> None:
     given = arguments(__doc__).parse_args()
     rows = []
     for name in SETTINGS:
-        rows.append(in_its_own_process(name))
+        rows.append(measure_in_subprocess(name))
         print(rows[-1], flush=True)
     write(given.out, "imagenet-cpu", {"processor": processor(), "model": MODEL, "data": DATA, "alone": alone(), "rows": rows})
 
