@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import drq
-from drq import models, threats
+from drq import models, registry, threats
 from drq.evaluation.loop import evaluate
 from drq.evaluation.paper import experiments, published
 from drq.evaluation.plan import Task, tasks
@@ -19,7 +19,8 @@ SHOWN = [*(f"table{number}" for number in range(1, 9)), *(f"figure{number}" for 
 CLAIMED = ["calibration", "plain", "alpha", "gradient", "exploits", "training-data"]  # what the paper says without numbers
 REDTEAM = [f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "full")]
 IMPROVE = ["improve", *(f"improve-{each}" for each in ("augment", "front", "shift", "search", "attacked", "digits"))]
-BEYOND = [*REDTEAM, "peers", "peers-single", *IMPROVE]  # what the paper has not
+NETWORKS = ["networks", "networks-plain", "networks-mnist", "redteam-networks", "imagenet-lite"]  # that others trained
+BEYOND = [*REDTEAM, "peers", "peers-single", *IMPROVE, *NETWORKS]  # what the paper has not
 SPECS = [*SHOWN, *CLAIMED, *BEYOND, "digits"]
 PRINTED = sorted(set(SHOWN) - {"figure1", "figure4"})  # those with numbers
 SECOND = "cifar10-small"  # stands in for Wong2020Fast beside another, in some of them
@@ -60,7 +61,8 @@ def test_names_are_known_and_no_paths(name):
     data = {entry.name.split("/")[0] for entry in drq.data.list()}
     for task in plan(name):
         kind, _, rest = task.model.removeprefix("denoised:").partition("?")[0].partition(":")
-        assert rest in robustbench.PUBLISHED if kind == "robustbench" else kind in models.loading.NAMED, task.model
+        families = {"robustbench": robustbench.PUBLISHED, "published": registry.PUBLISHED}
+        assert rest in families[kind] if kind in families else kind in models.loading.NAMED, task.model
         family, *corruption = task.data.split("/")
         assert family.partition(":")[0] in data
         assert corruption in ([], *([kind, "5"] for kind in KINDS))
