@@ -55,7 +55,7 @@ def shown(monkeypatch, errors, quiet=False):
     """What a bar is told of three pictures, where there is one."""
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", errors)
-        with terminal.answering(3, quiet) as tell:
+        with terminal.picture_progress(3, quiet) as tell:
             if tell is not None:
                 tell(0.0)
                 tell(1.5)
