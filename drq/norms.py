@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from drq.errors import require
 from drq.registry import NORMS
-from drq.rows import per_row
+from drq.rows import Rows, per_row
 
 Bounds = tuple[float | Tensor, float | Tensor]
 
@@ -181,7 +181,7 @@ def as_norm(norm: str | Norm) -> Norm:
 
 
 @dataclass(frozen=True)
-class Ball:
+class Ball(Rows):
     r"""One ball a row, :math:`B_p(x; \epsilon) = \{x' : \|x' - x\|_p \le \epsilon\}`, cut by a box and by frozen features.
 
     Args:
@@ -194,6 +194,8 @@ class Ball:
     >>> Ball(torch.tensor([[0.5, 0.9]]), 0.25, "linf", bounds=(0, 1)).project(torch.tensor([[0.0, 2.0]]))
     tensor([[0.2500, 1.0000]])
     """
+
+    shared = ("bounds", "frozen")
 
     center: Tensor
     radius: Tensor
@@ -218,10 +220,6 @@ class Ball:
         set_field("norm", as_norm(norm))
         set_field("bounds", None if bounds is None else (like_center(bounds[0]), like_center(bounds[1])))
         set_field("frozen", None if frozen is None else frozen.to(center.device))
-
-    def __getitem__(self, rows: Tensor | slice) -> Ball:
-        """The balls of these rows."""
-        return replace(self, center=self.center[rows], radius=self.radius[rows])
 
     def project(self, point: Tensor) -> Tensor:
         """The ball projection, then the box.

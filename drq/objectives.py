@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from drq.errors import require
+from drq.rows import Rows
 
 Model = Callable[[Tensor], Tensor]
 TINY = 1e-12  # keeps the ratio of equal logits finite
@@ -54,7 +55,7 @@ def every_point(value: Tensor) -> Score:
 
 
 @dataclass(frozen=True)
-class Objective:
+class Objective(Rows):
     """A model and what is asked of it; calling it scores a batch of points. Indexing selects rows."""
 
     model: Model
@@ -70,9 +71,6 @@ class Objective:
         """Slices that make up ``count`` points, none with more of them than go through the model together."""
         size = self.at_once or max(count, 1)
         return [slice(first, min(first + size, count)) for first in range(0, max(count, 1), size)]
-
-    def __getitem__(self, rows: Tensor | slice) -> Objective:
-        return replace(self, given=tuple(each[rows] for each in self.given))
 
 
 def toward(model: Model, label: Tensor) -> Objective:

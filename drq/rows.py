@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,8 +19,10 @@ def per_row(values: Tensor, like: Tensor) -> Tensor:
 class Rows:
     """A bundle of tensors, tuples of them or other bundles, with one entry a row. Indexing selects rows in all of them.
 
-    Whatever else it holds, as None, is the same for all rows.
+    Whatever else it holds, as None, is the same for all rows, and so is what ``shared`` names.
     """
+
+    shared: ClassVar[tuple[str, ...]] = ()  # fields whose tensors have no entry a row
 
     def __getitem__(self, rows: Tensor | slice) -> Self:
         return self._map(lambda columns: columns[0][rows])
@@ -35,15 +37,19 @@ class Rows:
 
     def tensors(self) -> Iterator[Tensor]:
         """All tensors, always in the same order."""
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in self._columns():
+            value = getattr(self, name)
             for each in value if isinstance(value, tuple) else (value,):
                 if isinstance(each, Rows | Tensor):
                     yield from each.tensors() if isinstance(each, Rows) else (each,)
 
     def _map(self, function: Callable[[list[Tensor]], Tensor], *others: Self) -> Self:
         bundles = (self, *others)
-        return replace(self, **{each.name: _mapped(function, [getattr(b, each.name) for b in bundles]) for each in fields(self)})
+        return replace(self, **{name: _mapped(function, [getattr(each, name) for each in bundles]) for name in self._columns()})
+
+    def _columns(self) -> list[str]:
+        """The fields that may have one entry a row."""
+        return [each.name for each in fields(self) if each.name not in self.shared]
 
 
 def _mapped(function: Callable[[list[Tensor]], Tensor], columns: list[Any]) -> Any:

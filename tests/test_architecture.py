@@ -101,8 +101,10 @@ def visited(call) -> list[str]:
 
 
 def test_who_follows_a_decision_turns_few_pages():
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
-    robust, x = drq.DRQ(model, "linf", 0.1), torch.rand(4, 3, 2, 2)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 10)).eval()
+    robust, x = drq.DRQ(model, "linf", 0.1), torch.rand(16, 3, 2, 2)
+    assert not robust.decide(x).exact.all(), "some searches stop early, as they usually do, and rows are selected"
     files = visited(lambda: robust.decide(x))
     assert len({*files}) <= 10
     assert sum(before != now for before, now in pairwise(files)) <= 25

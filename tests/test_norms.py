@@ -151,3 +151,15 @@ def test_samples_are_uniform_among_free_features(norm):
 def test_steepest_direction_of_tiny_and_huge_gradients(scale):
     direction = drq.L2().steepest(torch.tensor([[3.0, 4.0]]) * scale)
     torch.testing.assert_close(direction, torch.tensor([[0.6, 0.8]]))
+
+
+def test_rows_of_a_ball_share_its_box_and_its_frozen_features():
+    low, high, frozen = torch.tensor([0.0, 0.1]), torch.tensor([1.0, 0.9]), torch.tensor([True, False])
+    ball = drq.Ball(torch.tensor([[0.2, 0.3], [0.4, 0.5]]), torch.tensor([0.1, 0.2]), "l2", (low, high), frozen)
+    second, twice = ball[torch.tensor([1])], ball[:1].joined([ball[1:]])
+    assert second.center.tolist() == ball.center[1:].tolist()
+    assert second.radius.tolist() == ball.radius[1:].tolist()
+    assert twice.center.tolist() == ball.center.tolist()
+    for each in (second, twice):
+        assert [torch.equal(mine, whole) for mine, whole in zip(each.bounds, (low, high), strict=True)] == [True, True]
+        assert torch.equal(each.frozen, frozen)

@@ -257,6 +257,7 @@ def test_the_tab_key_offers_it():
     assert models <= {*completion.model_names()}
     assert "points" in completion.data_names("")
     assert "cifar10-c/mist" in completion.data_names("cifar10-c/")
+    assert "twice" in completion.defence_names()
     assert "sum" in completion.complete_with(registry.NORMS)()
     assert "slow" in completion.complete_with(registry.PRESETS)()
 

@@ -30,6 +30,11 @@ def data_names(incomplete: str) -> Sequence[str]:
     return [f"{family}/{each}" for each in registry.CORRUPTIONS] if slash else [*registry.DATA]
 
 
+def defence_names() -> Sequence[str]:
+    """Return the names of defences: DRQ, and those of other authors."""
+    return ["drq", *registry.PEERS]
+
+
 def either(names: Iterable[str]) -> str:
     """Join names as alternatives, for a help text.
 

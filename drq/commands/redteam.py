@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drq.commands.app import AsJson, Quiet, app, examples, print_to_stderr
-from drq.commands.completion import DEVICES, complete_with, data_names, model_names
+from drq.commands.completion import DEVICES, complete_with, data_names, defence_names, model_names
 from drq.errors import require
 from drq.registry import DATA, NORMS
 
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 )
 def redteam(
     model: Annotated[str, typer.Option(metavar="NAME", help="The model; see drq models.", autocompletion=model_names)] = "digits",
-    defence: Annotated[str, typer.Option(metavar="NAME", help="A name as in a spec, or python:module:function.")] = "drq",
+    defence: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="A name as in a spec, or python:module:function.", autocompletion=defence_names),
+    ] = "drq",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the defence; may be repeated.")
     ] = None,

@@ -131,8 +131,8 @@ class Progress(Rows):
 
 
 @dataclass(frozen=True)
-class Problems:
-    """What a method is asked to do, one problem a row: indexing selects rows.
+class Problems(Rows):
+    """What a method is asked to do, one problem a row.
 
     Args:
         method: how points are proposed.
@@ -169,10 +169,6 @@ class Problems:
 
     def __len__(self) -> int:
         return len(self.ball.center)
-
-    def __getitem__(self, rows: Tensor | slice) -> Problems:
-        parts = {name: getattr(self, name)[rows] for name in ("objective", "ball", "progress")}
-        return replace(self, stop_below=None if self.stop_below is None else self.stop_below[rows], **parts)
 
 
 def search(

@@ -42,6 +42,7 @@ LINES = {
     "drq data imagenet-": ["imagenet-c/", "imagenet-a", "imagenet-r"],
     "drq data cifar10-c/fo": ["cifar10-c/fog"],
     "drq data digits --split t": ["test", "train"],
+    "drq redteam --defence an": ["anti-adversary"],
     "drq predict photo": [],  # files are found by the shell
 }
 

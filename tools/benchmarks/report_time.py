@@ -15,7 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-TESTS = Path(__file__).parent.parent / "tests"
+from tools import ROOT
+
+TESTS = ROOT / "tests"  # which make synthetic records
 THREATS = {"clean": "clean", "FAB": "ensemble", "Square": "ensemble", "APGD-CE": "ensemble", "PGD": "PGD"}
 CELLS = 2 * len(THREATS) * 2  # models, threats and defences
 
