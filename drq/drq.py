@@ -144,7 +144,7 @@ class DRQ(Wrapper):
 
     @property
     def progress(self) -> ProgressOption:
-        """Whether calls show how far they are, or who is told."""
+        """Whether calls show how far they are, or the function that they tell."""
         return self._listener.progress
 
     @property
