@@ -144,7 +144,7 @@ class DRQ(Wrapper):
 
     @property
     def progress(self) -> ProgressOption:
-        """Whether calls show how far they are, or who is told."""
+        """Whether calls show how far they are, or the function that they tell."""
         return self._listener.progress
 
     @property
@@ -302,4 +302,4 @@ class DRQ(Wrapper):
         if passes > COSTLY and not self._cost_was_logged:
             self._cost_was_logged = True
             advice = "classes=k searches only the k likeliest classes (not safe under attack)"
-            logger.warning("drq: this call takes up to %.2g passes of the model; %s", passes, advice)
+            logger.warning("drq: this call takes up to %s passes of the model; %s", f"{passes:,}", advice)

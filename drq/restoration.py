@@ -69,7 +69,7 @@ def _stretched(x: Tensor) -> Tensor:
 
 
 def _blurred(x: Tensor) -> Tensor:
-    """Each channel behind a binomial 3 x 3 kernel."""
+    """Each channel, blurred by a binomial 3 x 3 kernel."""
     line = torch.tensor([0.25, 0.5, 0.25], dtype=x.dtype, device=x.device)
     kernel = (line[:, None] * line).expand(x.shape[1], 1, 3, 3)
     return conv2d(pad(x, (1, 1, 1, 1), "reflect"), kernel, groups=x.shape[1])

@@ -28,7 +28,7 @@ class Rows:
         return self._map(lambda columns: columns[0][rows])
 
     def joined(self, others: Sequence[Self]) -> Self:
-        """This bundle with the rows of ``others`` behind its own."""
+        """This bundle with the rows of ``others`` after its own."""
         return self._map(torch.cat, *others)
 
     def copy(self) -> Self:

@@ -33,8 +33,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")
 
 def refuse_removed(option: str, given: object, tool: str) -> None:
     """Refuse an option that 0.2 removed from the command line, and name the tool of the repository that replaces it."""
-    remedy = f"in a clone of the project, {tool} does it"
-    require(not given, option, "be left out since 0.2", given if isinstance(given, str) else "it", remedy)
+    remedy = f"0.2 removed it; in a clone of the project, {tool} does the same"
+    require(not given, option, "be left out", given if isinstance(given, str) else option, remedy)
 
 
 def print_to_stderr(message: str) -> None:

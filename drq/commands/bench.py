@@ -44,7 +44,7 @@ def bench(
     repeats: Annotated[int | None, typer.Option(metavar="N", help="How often a timing is repeated; the median counts.")] = None,
     chunk: Annotated[int | None, typer.Option(metavar="N", help="How many rows are searched at once.")] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, or cuda where there is a GPU.", autocompletion=complete_with(DEVICES))
+        str | None, typer.Option(help="Where to run: cpu, or cuda where there is a GPU.", autocompletion=complete_with(DEVICES))
     ] = None,
     attacks: Annotated[bool, typer.Option("--attacks", help="Also time PGD next to other libraries.")] = False,
     out: Annotated[str, typer.Option(metavar="FILE", help="Where the record is written.")] = "drq-bench.json",

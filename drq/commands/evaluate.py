@@ -32,14 +32,15 @@ def evaluate(
     ] = "",
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the run; by default runs/NAME.")] = None,
     engine: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How to run: local or ray; by default as in the spec.")
+        str | None, typer.Option(metavar="NAME", help="What to run on: local or ray; by default as in the spec.")
     ] = None,
     address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster; auto finds a local one.")] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="How many Ray workers run at once; by default all that fit.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="auto, cpu or cuda; by default as in the spec.", autocompletion=complete_with(DEVICES))
+        str | None,
+        typer.Option(help="Where to run: auto, cpu or cuda; by default as in the spec.", autocompletion=complete_with(DEVICES)),
     ] = None,
     only: Annotated[
         str | None, typer.Option(metavar="NAME", help="Run only parts with this model, data, threat or victim.")
@@ -51,8 +52,8 @@ def evaluate(
 ) -> None:
     """Evaluate models and defences as a spec says.
 
-    Every answer under every threat is recorded. The same command again continues where it stopped, and repeats nothing. See
-    docs/evaluate.md for specs.
+    Every answer under every threat is recorded. Run the same command again to continue where it stopped; nothing is repeated.
+    docs/evaluate.md describes specs.
     """
     from drq.commands import evaluation_output, terminal
     from drq.evaluation.loop import evaluate, run_directory

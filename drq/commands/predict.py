@@ -33,25 +33,31 @@ def predict(
     paths: Annotated[
         list[str], typer.Argument(metavar="PICTURE", help="Files, or folders of them at any depth.", show_default=False)
     ],
-    model: Annotated[str, typer.Option(metavar="NAME", help="See drq models.", autocompletion=model_names)] = "cifar10-small",
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="One that drq models lists.", autocompletion=model_names)
+    ] = "cifar10-small",
     norm: Annotated[
         str | None,
         typer.Option(
             help=f"{either(NORMS)}; by default the preset's, else the model's, else l2.", autocompletion=complete_with(NORMS)
         ),
     ] = None,
-    radius: Annotated[float | None, typer.Option(help="The preset's, else twice the training's, else calibrated.")] = None,
-    classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest: not safe under attack.")] = None,
+    radius: Annotated[
+        float | None, typer.Option(help="By default the preset's, else twice that of the training, else calibrated.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest; unsafe under attack.")] = None,
     preset: Annotated[str, typer.Option(help=f"{either(PRESETS)}.", autocompletion=complete_with(PRESETS))] = "paper",
     abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,
-    device: Annotated[str, typer.Option(help="Such as cpu or cuda.", autocompletion=complete_with(DEVICES))] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="Where to run, such as cpu or cuda.", autocompletion=complete_with(DEVICES))
+    ] = "cpu",
     download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,
-    csv: Annotated[str | None, typer.Option(metavar="FILE", help="Write one row a picture to it; - is standard output.")] = None,
+    csv: Annotated[str | None, typer.Option(metavar="FILE", help="Write one row per picture; - is standard output.")] = None,
     explain: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw why to a PNG, PDF or SVG; numbered for several.")
+        str | None, typer.Option(metavar="FILE", help="Explain the answer in a PNG, PDF or SVG file; several files are numbered.")
     ] = None,
     pixels: Annotated[
-        int | None, typer.Option("--slice", metavar="N", help="N x N regions in the card: as many more answers.")
+        int | None, typer.Option("--slice", metavar="N", help="Add N x N regions to it, at one answer each.")
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -61,8 +67,8 @@ def predict(
     cifar10-small, which comes with the package, knows ten classes (airplane, automobile, bird, cat, deer, dog, frog, horse,
     ship, truck) and sees 32 x 32 pixels. For others: --model timm:NAME, torchvision:NAME or hf:NAME.
 
-    A row of the CSV file has the picture, the answer (empty where DRQ abstains), the standard answer of the model alone,
-    whether the two differ, robustness and margin, the region, the cost, and the error where the picture could not be read.
+    A row of the CSV file has the picture, DRQ's answer (empty where it abstains), the model's, whether they differ, robustness,
+    margin, region, cost, and the error where the picture cannot be read.
     """
     from drq.commands import terminal
     from drq.serving.predict import Predictor, Refusal, card_files, listed

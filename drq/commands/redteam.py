@@ -32,25 +32,33 @@ if TYPE_CHECKING:
     )
 )
 def redteam(
-    model: Annotated[str, typer.Option(metavar="NAME", help="The model; see drq models.", autocompletion=model_names)] = "digits",
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="The model to defend; see drq models.", autocompletion=model_names)
+    ] = "digits",
     defence: Annotated[
         str,
-        typer.Option(metavar="NAME", help="A name as in a spec, or python:module:function.", autocompletion=defence_names),
+        typer.Option(
+            metavar="NAME",
+            help="The defence, named as in a spec, or python:module:function.",
+            autocompletion=defence_names,
+        ),
     ] = "drq",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the defence; may be repeated.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Data to attack on; by default the training's.", autocompletion=data_names)
+        str | None,
+        typer.Option(metavar="NAME", help="Data to attack on; by default that of the training.", autocompletion=data_names),
     ] = None,
     norm: Annotated[
-        str | None, typer.Option(help="Norm of the attacks; by default the training's.", autocompletion=complete_with(NORMS))
+        str | None,
+        typer.Option(help="Norm of the attacks; by default that of the training.", autocompletion=complete_with(NORMS)),
     ] = None,
     radius: Annotated[
-        str | None, typer.Option(metavar="R", help="Radius of the attacks, as 8/255; by default the training's.")
+        str | None, typer.Option(metavar="R", help="Radius of the attacks, such as 8/255; by default that of the training.")
     ] = None,
     images: Annotated[int, typer.Option(metavar="N", help="How many images are attacked.")] = 100,
-    strength: Annotated[str, typer.Option(help="quick or full: 32,000 or 150,000 passes an image.")] = "quick",
+    strength: Annotated[str, typer.Option(help="quick takes 32,000 passes per image at most, full 150,000.")] = "quick",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the attacks.")] = 0,
     device: Annotated[
         str | None, typer.Option(help="Where to run: auto, cpu or cuda.", autocompletion=complete_with(DEVICES))
@@ -62,7 +70,7 @@ def redteam(
     """Attack a defence itself, and say whether its gain survives.
 
     A gain survives where the whole 95 % interval of the difference, the defended worst case minus that of the model alone,
-    lies above 0. The same command again continues where it stopped.
+    lies above 0. Run the same command again to continue where it stopped.
     """
     from drq.commands import evaluation_output, terminal
     from drq.evaluation.loop import evaluate

@@ -22,7 +22,8 @@ def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run.", show_default=False)],
     compare: Annotated[str | None, typer.Option(metavar="RUN", help="Another run to compare with.")] = None,
     out: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Where to write; by default RUN/report.html, tables are printed.")
+        str | None,
+        typer.Option(metavar="FILE", help="Where to write; by default a page to RUN/report.html, and tables to standard output."),
     ] = None,
     form: Annotated[str, typer.Option("--format", metavar="NAME", help="One of html, markdown, latex or csv.")] = "html",
 ) -> None:

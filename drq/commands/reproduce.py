@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...", help="Names of tables, figures and claims, or all.", show_default=False),
+        typer.Argument(metavar="NAME", help="Names of tables, figures and claims, or all.", show_default=False),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List every table, figure and claim of the paper.")] = False,
     out: Annotated[str, typer.Option(metavar="DIR", help="Folder for the runs.")] = "runs",
@@ -49,8 +49,8 @@ def reproduce(
 ) -> None:
     """Repeat the paper's tables, figures and claims.
 
-    Prints the results next to the paper's numbers. The same command again continues where it stopped. Models and data that
-    are not on this machine are named and left out.
+    Prints the results next to the paper's numbers. Run the same command again to continue where it stopped. Models and data
+    that are not on this machine are named and left out.
     """
     from drq.commands import evaluation_output, terminal
     from drq.reproduction import kept_records, printout

@@ -21,7 +21,7 @@ SHAPE = (3, 32, 32)
 
 
 class Layout(NamedTuple):
-    """What the files are called, and what in them."""
+    """What the files are called, and what is in them."""
 
     origin: Origin
     files: dict[str, tuple[str, ...]]  # by split

@@ -158,7 +158,7 @@ class CorruptedOnTheFly:
 
 @dataclass(frozen=True, eq=False)
 class PublishedArray:
-    """A reader of one severity in a published array, which has all five one behind the other; only what is asked for is read."""
+    """A reader of one severity in a published array, which has all five one after the other; only what is asked for is read."""
 
     files: Files
     start: int  # its first row

@@ -75,7 +75,7 @@ def load(
 
 
 def _with_split(name: str, split: str) -> tuple[str, str]:
-    """The name alone, and the split, which may stand behind a colon in it. Folders have a colon of their own, and no splits."""
+    """The name alone, and the split, which may follow it after a colon. Folders have a colon of their own, and no splits."""
     alone, colon, named = name.partition(":")
     if not colon or name.startswith(PREFIX):
         return name, split

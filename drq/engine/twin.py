@@ -68,7 +68,7 @@ class _Sampled(nn.Conv2d):
 
 
 class Watcher:
-    """Has a forward hook that only looks on, and that copies of the model do without: it would be compiled into them."""
+    """A class whose forward hooks only look on: copies of the model leave them out, since they would be compiled."""
 
 
 class Twin:

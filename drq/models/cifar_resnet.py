@@ -1,4 +1,4 @@
-"""Residual networks for 32 x 32 images as first published (He et al. 2016): ways around blocks have no weights."""
+"""Residual networks for 32 x 32 images as first published (He et al. 2016): skip connections have no weights."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch.nn.functional import pad
 
 
 class Block(nn.Module):
-    """Two convolutions with batch norm, and a way around them.
+    """Two convolutions with batch norm, and a skip connection.
 
-    Where the image is halved, the way around leaves out every second pixel, and new channels on it are zeros, half of them
-    before the old ones and half behind ("option A").
+    Where the image is halved, the skip connection leaves out every second pixel, and its new channels are zeros, half of
+    them before the old ones and half after ("option A").
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:

@@ -55,7 +55,7 @@ def norm(channels: int) -> nn.BatchNorm2d:
 
 
 class Block(nn.Module):
-    """Channels grow, are filtered one by one, and shrink; around all that, where shapes allow, leads a way.
+    """Channels grow, are filtered one by one, and shrink; with a skip connection where shapes allow one.
 
     Args:
         inputs, outputs: channels.

@@ -105,7 +105,7 @@ def _folder(name: str, title: str, download: bool, pretrained: bool, place: Mapp
 
 
 def _missing(folder: Path, needed: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Those of the needed files of which the folder has none."""
+    """The needed files that the folder lacks; of each choice it must have one."""
     return [choice for choice in needed if not any((folder / file).is_file() for file in choice)]
 
 

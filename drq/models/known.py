@@ -16,7 +16,7 @@ class FittedModel(NamedTuple):
 
 
 class ModelSource(NamedTuple):
-    """Models by names of their own, behind a name in :data:`drq.registry.SOURCES`."""
+    """A source of models, ``source:name``; names of sources stand in :data:`drq.registry.SOURCES`."""
 
     summary: str
     load: Callable[..., nn.Module]  # takes what follows the name of the source, then options

@@ -72,7 +72,7 @@ def _loader(name: str) -> Callable[..., nn.Module] | None:
 
 
 def _options(query: str) -> dict[str, Any]:
-    """What stands behind the question mark, each thing once."""
+    """The options after the question mark, of which none may be repeated."""
     pairs = parse_qsl(query, keep_blank_values=True)
     found = {key: READ.get(key, str)(value) for key, value in pairs}
     once = len(found) == len(pairs) and "name" not in found
@@ -81,7 +81,7 @@ def _options(query: str) -> dict[str, Any]:
 
 
 def _checked(loader: Callable[..., Any], options: Mapping[str, Any], name: str, first: int) -> dict[str, Any]:
-    """What a loader is told. A word that it does not know is most likely misspelt; leave to download is given to all."""
+    """The options that a loader gets: an unknown one is refused, except ``download``, which every caller may give."""
     parameters = inspect.signature(loader).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return dict(options)

@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 
 class Block(nn.Module):
-    """Two convolutions, each behind batch norm and ReLU, and a way around them.
+    """Two convolutions, each behind batch norm and ReLU, and a skip connection.
 
     Args:
-        from_input: where the way around needs a convolution, it takes the input itself (Wong et al. 2020), else the activated
-            input (Rice et al. 2020).
+        from_input: where the skip connection needs a convolution, it takes the input itself (Wong et al. 2020), else the
+            activated input (Rice et al. 2020).
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, from_input: bool) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Bottleneck(nn.Module):
-    """A 1 x 1, a 3 x 3 and a 1 x 1 convolution, and a way around them. The 3 x 3 convolution has the stride."""
+    """A 1 x 1, a 3 x 3 and a 1 x 1 convolution, and a skip connection. The 3 x 3 convolution has the stride."""
 
     def __init__(self, inputs: int, inner: int, stride: int) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class PlainBlock(nn.Module):
-    """Two convolutions and a way around them, which has a convolution where the first has a stride."""
+    """Two convolutions and a skip connection, which has a convolution where the first has a stride."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ def _as_data(path: Path) -> dict[str, Any]:
 
 
 def _sizes(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The size of the images, where the caller asks for another than that on record."""
+    """The size of the images, where the caller asks for another one than timm records."""
     size = options.get("img_size")
     if size is None:
         return {}

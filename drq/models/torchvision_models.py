@@ -46,7 +46,7 @@ def load_torchvision(
 
 
 class LocalWeights:
-    """Published weights with their file at hand.
+    """Published weights whose file is on this machine.
 
     Torchvision's builders change architectures to suit the weights, and rename what has an old name. So they are handed this in
     place of their own entry, which would unpickle the file as code.

@@ -12,7 +12,7 @@ ACTIVATIONS = {"relu": relu, "silu": silu}
 
 
 class Block(nn.Module):
-    """Two convolutions, each behind batch norm and activation, and a way around them."""
+    """Two convolutions, each behind batch norm and activation, and a skip connection."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, activation: str, pad_end: bool) -> None:
         super().__init__()

@@ -21,7 +21,10 @@ FEW = 40  # a defence with at most this many passes is cheap
 
 COUNTS = "`{name}` counts as better: its interval on `{model}` lies above 0, and its gain has the same sign on every other model."
 COUNTS_NOT = "`{name}` does not count as better than the paper's: {why}."
-BEST_HELD = "At {few} passes or less, most is right around `{model}` with `{name}`: {shifts} %, {gain} over the paper's DRQ."
+BEST_HELD = (
+    "At {few} passes or fewer, `{name}` is the most accurate on shifted images around `{model}`: "
+    "{shifts} %, {gain} over the paper's DRQ."
+)
 OVER_FRONT = "Over its front alone `{name}` gains {gains}{words}."
 ADDS_NOT = ": nowhere beyond chance, so that it is the front that helps, in one pass"
 

@@ -54,8 +54,7 @@ def save_figure(name: str, make: Callable[[], Figure], folder: Path) -> Path:
 def example_point(robust: DRQ) -> tuple[Tensor, int]:
     """Return the first test point (1, 2) that the classifier gets wrong and DRQ with a calibrated radius right, and its class.
 
-    With the point's own confidence as threshold there is none: of the 132 test points that the classifier gets wrong, 90
-    get a radius, and DRQ corrects none of them. So Figure 1 asks for :data:`CONFIDENCE`.
+    Figure 1 calibrates to :data:`CONFIDENCE` and not to the confidence of the point itself, so that there is such a point.
     """
     points = data.load("gaussians")
     x, y = points.batch(range(len(points)))

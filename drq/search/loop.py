@@ -77,7 +77,7 @@ class Search(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        require(not hasattr(cls, "look"), cls.__name__, "override observe", "look", "rename it: so it is called since 0.2")
+        require(not hasattr(cls, "look"), cls.__name__, "override observe", "look", "rename the method, as 0.2 did")
 
     @property
     @abstractmethod

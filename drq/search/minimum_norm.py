@@ -17,7 +17,7 @@ from drq.search.loop import Count, Observation, Search, SearchResult, State, che
 
 @dataclass(frozen=True)
 class _Sized(State):
-    """A point, the radius of the ball that it was projected on, and the largest radius that the box leaves sense in."""
+    """A point, the radius of the ball that it was projected on, and the largest radius that makes sense inside the box."""
 
     radius: Tensor
     limit: Tensor

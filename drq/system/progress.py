@@ -54,13 +54,13 @@ class Bar:
 
 
 class Meter:
-    """How far a call is whose passes of the model are known beforehand, at most: those that are spared are taken off again.
+    """The progress of a call, in passes of the model. Their total is a bound, which falls when passes turn out not to be needed.
 
     What it tells never goes back, and says that all is done once, in the end.
 
     Args:
-        tell: is told how many passes are done, and how many there will be, at most.
-        total: that many.
+        tell: is told how many passes are done, and how many there will be at most.
+        total: how many there will be at most.
 
     >>> meter = Meter(lambda done, total: print(done, "of", total), 40)
     >>> meter.count(10)
@@ -102,7 +102,7 @@ class Meter:
 
 
 class Listener:
-    """Who is told how far calls are. A copy tells the same; a pickle, which another process opens, tells nobody but a bar.
+    """Tells a function or a bar how far calls are. Copies tell the same function; what was pickled can only show a bar.
 
     Args:
         progress: see :data:`ProgressOption`.

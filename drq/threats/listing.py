@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field
 from typing import Any, NamedTuple
@@ -26,12 +27,13 @@ class Entry(NamedTuple):
 
 
 REQUIRED = "required"
+MARKUP = re.compile(r":\w+:`([^`]+)`|``([^`]+)``")  # of docstrings, which a terminal shows as it is
 
 
 def describe(kind: type[Threat], family: str) -> Entry:
     """Describe a threat by the first paragraph of its docstring and its settings."""
     summary = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
-    return Entry(kind.__name__, family, summary, {each.name: _default(each) for each in settings(kind)})
+    return Entry(kind.__name__, family, MARKUP.sub(r"\1\2", summary), {each.name: _default(each) for each in settings(kind)})
 
 
 def _default(setting: Field[Any]) -> Any:

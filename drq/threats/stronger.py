@@ -127,7 +127,7 @@ class Envelope(Pursuit):
 
 @dataclass(frozen=True)
 class Sampling(Envelope):
-    """Do as :class:`Envelope`, with Square in place of gradients; only two classes are searched for.
+    """Attack as :class:`Envelope` does, with Square in place of gradients; only two classes are searched for.
 
     Args:
         steps: the steps of the attack, each a query.

@@ -106,6 +106,13 @@ def test_help_fits_a_screen(arguments, command):
 
 
 @pytest.mark.parametrize("name", GROUP.commands)
+def test_help_of_every_option_is_a_sentence(name):
+    helps = [option.help for option in GROUP.commands[name].params if not getattr(option, "hidden", False)]
+    assert helps
+    assert not [each for each in helps if not re.fullmatch(r"\S+ .*\w\.", each or "")]
+
+
+@pytest.mark.parametrize("name", GROUP.commands)
 def test_examples_can_be_typed(name, command):
     """Every command has some, on lines of their own; what they say is understood, up to what runs."""
     _, output, _ = command(name, "--help")

@@ -178,6 +178,7 @@ def test_the_catalogue_describes_everything() -> None:
     entries = threats.list()
     assert len({entry.name for entry in entries}) == len(entries)
     assert all(entry.summary and "\n" not in entry.summary for entry in entries)
+    assert not [entry.summary for entry in entries if "`" in entry.summary], "terminals show the markup of docstrings as it is"
     pgd = next(entry for entry in entries if entry.name == "PGD")
     assert pgd.settings["steps"] == 100
     assert pgd.settings["radius"] == "required"

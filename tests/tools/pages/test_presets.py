@@ -59,15 +59,18 @@ def test_the_best_of_few_passes_is_named(tmp_path):
     cost = {"standard": 1, "DRQ": 287, "DRQ shift": 41}
     rows = gaining().with_columns(passes=pl.col("defence").cast(pl.String).replace_strict(cost))
     kept_records.write_record(run(tmp_path / "run", rows, "improve"), tmp_path)
-    assert "most is right around `cifar10-l2` with `standard`: " in presets.page(tmp_path)
+    assert "`standard` is the most accurate on shifted images around `cifar10-l2`: " in presets.page(tmp_path)
     cheaper = rows.with_columns(passes=pl.when(pl.col("passes") < 42).then(9).otherwise("passes"))
     kept_records.write_record(run(tmp_path / "again", cheaper, "improve"), tmp_path)
     text = presets.page(tmp_path)
     (line,) = [each.split(" | ") for each in text.splitlines() if each.startswith("| cifar10-l2 | DRQ shift | ")]
-    assert f"most is right around `cifar10-l2` with `DRQ shift`: {line[6]} %, {line[7]} over the paper's DRQ." in text
+    assert (
+        f"`DRQ shift` is the most accurate on shifted images around `cifar10-l2`: {line[6]} %, {line[7]} over the paper's DRQ."
+        in text
+    )
     part = cheaper.filter((pl.col("defence") != "DRQ shift") | (pl.col("threat") != "rotation"))
     kept_records.write_record(run(tmp_path / "part", part, "improve"), tmp_path)
-    assert "most is right around `cifar10-l2` with `standard`: " in presets.page(tmp_path)
+    assert "`standard` is the most accurate on shifted images around `cifar10-l2`: " in presets.page(tmp_path)
 
 
 def test_on_more_images_the_model_alone_stands_for_the_paper(tmp_path):
