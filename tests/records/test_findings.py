@@ -237,3 +237,5 @@ def test_an_instant_answer_is_what_is_said_of_it() -> None:
     instant = rows.filter(defence="DRQ instant")
     assert instant["passes"].mean() < 30
     assert (instant["prediction"] != instant["base_prediction"]).mean() < 0.05
+    seconds = {row["setting"]: row["seconds"] for row in record("imagenet-cpu")["rows"]}
+    assert seconds["instant, bfloat16"] < seconds["instant"] < seconds["fast, calibrated, 10 classes"] / 2

@@ -71,7 +71,7 @@ answered images on which nothing was chosen. `make pages` makes this page from t
 In short: around none of the nine networks a gain is shown, under any shift below. Around the two that were trained at 2/255
 all differences are within chance, and most are above 0, by a point at most. Around the network of MNIST that was trained at
 0.3, twice that radius is far too much, and most answers become wrong. Around plainly trained networks next to nothing
-changes. Attacked itself, DRQ withstands no more than the network alone.
+changes. Attacked itself, DRQ is not shown to withstand more than the network alone.
 """
 SAID = """\
 *Same* and *other*: the whole 95 % interval lies on the paper's side, or on the other one; for "no difference" within

@@ -57,7 +57,7 @@ def test_labels_on_a_cpu_are_compared_on_the_same_first_images():
         {"setting": imagenet_cpu.REFERENCE, "images": 2, "labels": [3, 4], **few},
         {"setting": "instant", "images": 3, "labels": [3, 5, 6], **few},
     ]
-    lines = imagenet_cpu.table({"processor": "a CPU", "torch": "2.0", "rows": rows}).splitlines()
-    assert lines[0] == "On one core of a CPU, torch 2.0:"
+    lines = imagenet_cpu.table({"processor": "a CPU", "torch": "2.0", "load": 1.2, "cores": 2, "rows": rows}).splitlines()
+    assert lines[0] == "One core of a CPU, torch 2.0; load 1 on 2 cores meanwhile:"
     assert lines[-1] == "| instant | 30 | 0.8 | 800 | 1 of 3, alone 2 | 1 of 2 |"
     assert {imagenet_cpu.REFERENCE, "instant"} <= imagenet_cpu.SETTINGS.keys()
