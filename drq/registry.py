@@ -67,6 +67,7 @@ PRESETS = Registry(
         "fast": "drq.presets:FAST",
         "guarded": "drq.presets:GUARDED",
         "shift": "drq.presets:SHIFT",
+        "instant": "drq.presets:INSTANT",
     }
 )
 

@@ -15,7 +15,7 @@ from drq.serving.predict import Predictor
 
 @pytest.mark.parametrize("name", drq.presets.PRESETS)
 def test_every_preset_is_made_of_arguments_and_rests_on_an_experiment(name):
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3)).eval()
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 6)).eval()
     model.card = Card("mine", norm="linf", radius=0.1)
     robust = drq.DRQ(model, **drq.preset(name, model))
     assert robust.decide(torch.rand(2, 3, 4, 4)).label.shape == (2,)

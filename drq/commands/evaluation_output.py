@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 Warn = Callable[[str], None]  # prints a line
+LINES = {"missing": "left out, ", "plan": "plan: "}  # events that have a line of their own, and how it begins
 
 
 @contextmanager
@@ -36,18 +37,18 @@ def progress(quiet: bool, as_json: bool, warn: Warn) -> Iterator[Callable[[Event
     if as_json:
         yield _print_json
     elif quiet:
-        yield lambda event: _print_missing(event, warn)
+        yield lambda event: _print_line(event, warn) if event.what == "missing" else None
     elif not sys.stderr.isatty():
         bar = Bar("evaluating")
-        yield lambda event: _print_missing(event, warn) if event.what == "missing" else bar(event.share, event.text)
+        yield lambda event: _print_line(event, warn) if event.what in LINES else bar(event.share, event.text)
     else:
         columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[pace]}"), TextColumn("{task.description}"))
         with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
             task = bars.add_task("", total=1.0, pace="")
 
             def tell(event: Event) -> None:
-                if event.what == "missing":
-                    _print_missing(event, warn)
+                if event.what in LINES:
+                    _print_line(event, warn)
                     return
                 left = "" if event.left == math.inf else f", {clock(event.left)} left"
                 pace = f"{event.done} of {event.total} samples, {event.rate:.3g} a second{left}"
@@ -61,9 +62,8 @@ def _print_json(event: Event) -> None:
     print(json.dumps(finite), flush=True)
 
 
-def _print_missing(event: Event, warn: Warn) -> None:
-    if event.what == "missing":
-        warn(f"left out, {event.text}")
+def _print_line(event: Event, warn: Warn) -> None:
+    warn(f"{LINES[event.what]}{event.text}")
 
 
 def show_results(records: DataFrame) -> None:

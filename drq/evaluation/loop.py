@@ -17,6 +17,7 @@ import torch
 from drq.errors import InputError, MissingError, require
 from drq.evaluation.effort import effort
 from drq.evaluation.engines import Engine, Local, chosen_engine
+from drq.evaluation.forecast import forecast
 from drq.evaluation.plan import Shard, Task, samples, shards, tasks, tasks_of_run
 from drq.evaluation.records import SCHEMA_VERSION
 from drq.evaluation.resources import (
@@ -38,7 +39,7 @@ from drq.version import __version__
 class Event(NamedTuple):
     """A message about the progress of an evaluation."""
 
-    what: str  # "missing", "start", "begin", "shard" or "done"
+    what: str  # "missing", "plan", "start", "begin", "shard" or "done"
     text: str
     done: int  # samples times threats that are kept
     total: int
@@ -117,6 +118,9 @@ def evaluate(
         present = [task for task in wanted if task.place in found.images]
         work = {task.number: [*shards(task, found.images[task.place], spec.shard)] for task in present}
         loop = Loop(writer, work, found.effort, tell)
+        if ahead := [each for parts in loop.remaining.values() for each in parts]:
+            told = forecast(replace(context, device=where), ahead, found.effort, timed=isinstance(runner, Local))
+            tell(Event("plan", told, loop.kept, loop.total, 0.0, 0.0, float("inf")))
         try:
             loop.run(runner, context)
         finally:

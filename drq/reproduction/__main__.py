@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         def tell(event: Event, bar: Bar = bar) -> None:
             if event.what == "missing":
                 print_to_stderr(event.text)
+            elif event.what == "plan":
+                print_to_stderr(f"{bar.title}: {event.text}")
             else:
                 bar(event.share, event.text)
 

@@ -20,6 +20,7 @@ from drq.reproduction.claims import claims
 BEYOND = {  # experiments that the paper does not have; each can be run by itself
     "redteam": tuple(f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "full")),
     "peers": ("peers", "peers-single"),
+    "networks": ("networks", "networks-plain", "networks-mnist", "imagenet-lite", "imagenet-instant", "redteam-networks"),
     "improve": ("improve", *(f"improve-{each}" for each in ("augment", "front", "shift", "search", "attacked", "digits"))),
 }
 

@@ -127,6 +127,17 @@ class Listener:
         return Listener, (self.progress is True,)
 
 
+def duration(seconds: float) -> str:
+    """Return a time in words, for estimates.
+
+    >>> [duration(each) for each in (20, 1500, 9000)]
+    ['20 seconds', '25 minutes', '2.5 hours']
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:,.1f} hours"
+
+
 def clock(seconds: float) -> str:
     """Minutes and seconds.
 

@@ -23,7 +23,7 @@ class TestARun:
         assert set(PARTS) - {"imagenet"} <= found.keys()  # which needs a GPU
         assert {"device", "processor", "threads", "torch", "date"} <= found["machine"].keys()
         assert found["settings"].keys() == set(PARTS)
-        assert found["inputs"]["model"] == "digits"
+        assert found["subject"]["model"] == "digits"
         names = [each.name for each in contestants("cpu")]
         assert [each["contestant"] for each in found["speed"]] == names
         compared = {(each["contestant"], each["threat"]) for each in found["agreement"]}
@@ -80,7 +80,7 @@ class TestARun:
         assert kept["settings"]["speed"] == read(path)["settings"]["speed"]
         assert kept["attacks"][0]["images"] == 2
         other = json.loads(path.read_text())
-        other["inputs"]["model"] = "cifar10-small"
+        other["subject"]["model"] = "cifar10-small"
         write(again, other)
         with pytest.raises(InputError, match=r"model must be cifar10-small, as in the record.*got 'digits'"):
             measure(settings, again, notify=lambda _: None, add=True)

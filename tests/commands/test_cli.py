@@ -257,7 +257,7 @@ def test_events_are_json_lines_and_a_run_goes_on_by_its_directory(command):
     status, output, errors = command("evaluate", "short.toml", "--json")
     assert (status, errors) == (0, "")
     events = [json.loads(line) for line in output.splitlines()]
-    assert [each["what"] for each in events if each["what"] != "begin"] == ["start", "shard", "shard", "done"]
+    assert [each["what"] for each in events if each["what"] != "begin"] == ["plan", "start", "shard", "shard", "done"]
     assert events[-1]["done"] == events[-1]["total"] == 4
     status, output, _ = command("evaluate", "runs/short", "--json")
     assert status == 0

@@ -78,7 +78,8 @@ def test_the_weights_are_told_by_their_values(tmp_path: Path) -> None:
 def test_events_tell_how_far_it_is(tmp_path: Path) -> None:
     heard: list = []
     drq.evaluate(ours(shard=10, threats={"clean": None, "fog": {}}), tmp_path, tell=heard.append)
-    heard = [each for each in heard if each.what != "begin"]
+    plan, *heard = [each for each in heard if each.what != "begin"]
+    assert (plan.what, plan.text) == ("plan", "48 samples, up to 120 passes of models")  # fog is answered again when rounded
     assert [each.what for each in heard] == ["start", *["shard"] * 6, "done"]
     assert [each.done for each in heard] == [0, 10, 20, 24, 34, 44, 48, 48]
     assert {each.total for each in heard} == {48}

@@ -14,6 +14,7 @@ from drq.reproduction import gains as gained
 from drq.reproduction import overview
 from drq.reproduction.experiments import BEYOND
 from drq.reproduction.kept_records import read_record
+from tools.pages import real
 
 
 def record(name: str) -> dict:
@@ -198,3 +199,43 @@ def test_networks_of_others_are_as_accurate_as_their_sources_say() -> None:
         row = found[name]
         assert row["clean"] >= 90, name
         assert (row["data"], row["images"], row["sha256"]) == ("nips2017", 400, packaged.sha256), name
+
+
+def test_networks_of_others_gain_no_more_than_is_said_of_them() -> None:
+    """README, limits and the page on real models say so."""
+    cells = real.network_cells(ROOT / "results" / "paper")
+    assert {model for model, _ in cells} == {f"published:{name}" for name in PUBLISHED} == {*real.ROBUST, *real.PLAINLY}
+    assert max(row["difference_low"] for row in cells.values()) <= 0  # no gain is shown
+    trained = [row for (model, _), row in cells.items() if real.ROBUST.get(model, ("",))[0] == "adversarial, linf 2/255"]
+    assert len(trained) == 2 * len(real.COLUMNS)
+    assert all(row["difference_low"] <= 0 <= row["difference_high"] and row["difference"] <= 1 for row in trained)
+    assert sum(row["difference"] > 0 for row in trained) > len(trained) / 2
+    ruined = cells["published:lenet5-advtrained", "clean"]
+    assert ruined["accuracy"] < 50 < 99 < ruined["reference_accuracy"]
+    assert all(abs(row["difference"]) < 0.5 for (model, _), row in cells.items() if model in real.PLAINLY)
+    least = {"published:resnet56": 100}
+    assert all(row["images"] >= least.get(model, 500) for (model, _), row in cells.items())
+
+
+def test_no_gain_around_networks_of_others_survives() -> None:
+    rows = overview.adaptive(read_record(ROOT / "results" / "paper", "redteam-networks").rows)
+    assert {*rows["model"]} == {f"published:{name}" for name in ("resnet4b", "cnn-a-mix", "lenet5-advtrained")}
+    assert (rows["accuracy"] <= rows["reference_accuracy"]).all()
+    assert not rows["survives"].any()
+
+
+def test_answers_about_photographs_hardly_change() -> None:
+    """The page on real models says so, and what is printed beside every answer."""
+    rows = read_record(ROOT / "results" / "paper", "imagenet-lite").rows
+    answers = rows.filter(polars.col("defence") != "standard")
+    assert {*answers["defence"]} == {"DRQ", "DRQ fast"}
+    assert (answers["prediction"] != answers["base_prediction"]).mean() < 0.005
+
+
+def test_an_instant_answer_is_what_is_said_of_it() -> None:
+    rows = read_record(ROOT / "results" / "paper", "imagenet-instant").rows
+    instant = rows.filter(defence="DRQ instant")
+    assert instant["passes"].mean() < 30
+    assert (instant["prediction"] != instant["base_prediction"]).mean() < 0.05
+    seconds = {row["setting"]: row["seconds"] for row in record("imagenet-cpu")["rows"]}
+    assert seconds["instant, bfloat16"] < seconds["instant"] < seconds["fast, calibrated, 10 classes"] / 2

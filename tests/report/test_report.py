@@ -21,7 +21,7 @@ from testbed.whole_runs import ABOUT, everything, pictures
 from drq.report.html import report
 from drq.report.verdict import UNTESTED, verdict
 
-BENCHMARK = ROOT / "tools" / "benchmarks" / "report.py"
+BENCHMARK = ROOT / "tools" / "benchmarks" / "report_time.py"
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 import drq
-from drq import models, registry, threats
+from drq import models, threats
 from drq.evaluation.loop import evaluate
 from drq.evaluation.paper import experiments, published
 from drq.evaluation.plan import Task, tasks
 from drq.evaluation.spec import Spec
+from drq.models import published as published_networks
 from drq.models import robustbench
+from drq.models.imagenet import PACKAGED
 from drq.norms import as_norm
 from drq.threats.corruptions import KINDS
 
@@ -19,8 +21,8 @@ SHOWN = [*(f"table{number}" for number in range(1, 9)), *(f"figure{number}" for 
 CLAIMED = ["calibration", "plain", "alpha", "gradient", "exploits", "training-data"]  # what the paper says without numbers
 REDTEAM = [f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "full")]
 IMPROVE = ["improve", *(f"improve-{each}" for each in ("augment", "front", "shift", "search", "attacked", "digits"))]
-NETWORKS = ["networks", "networks-plain", "networks-mnist", "redteam-networks", "imagenet-lite"]  # that others trained
-BEYOND = [*REDTEAM, "peers", "peers-single", *IMPROVE, *NETWORKS]  # what the paper has not
+NETWORKS = ["networks", "networks-plain", "networks-mnist", "imagenet-lite", "imagenet-instant", "redteam-networks"]
+BEYOND = [*REDTEAM, "peers", "peers-single", *NETWORKS, *IMPROVE]  # what the paper has not
 SPECS = [*SHOWN, *CLAIMED, *BEYOND, "digits"]
 PRINTED = sorted(set(SHOWN) - {"figure1", "figure4"})  # those with numbers
 SECOND = "cifar10-small"  # stands in for Wong2020Fast beside another, in some of them
@@ -61,8 +63,8 @@ def test_names_are_known_and_no_paths(name):
     data = {entry.name.split("/")[0] for entry in drq.data.list()}
     for task in plan(name):
         kind, _, rest = task.model.removeprefix("denoised:").partition("?")[0].partition(":")
-        families = {"robustbench": robustbench.PUBLISHED, "published": registry.PUBLISHED}
-        assert rest in families[kind] if kind in families else kind in models.loading.NAMED, task.model
+        places = {"robustbench": robustbench.PUBLISHED, "published": published_networks.PUBLISHED}
+        assert rest in places[kind] if kind in places else kind in {*models.loading.NAMED, *PACKAGED}, task.model
         family, *corruption = task.data.split("/")
         assert family.partition(":")[0] in data
         assert corruption in ([], *([kind, "5"] for kind in KINDS))

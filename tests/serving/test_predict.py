@@ -90,7 +90,7 @@ def test_what_is_printed(picture, command):
 
 
 def test_classes_that_were_not_searched_are_named_so(picture, command):
-    arguments = [picture(120), "--classes", "2"]
+    arguments = [picture(120), "--model", "cifar10-small", "--classes", "2"]
     _, output, _ = command(*arguments)
     assert output.count("not searched") == 3  # of the five that are shown
     (found,) = json.loads(command(*arguments, "--json")[1])

@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from drq.bench import summary
@@ -173,26 +174,35 @@ BEST = {  # the DRQ for each model: in the norm of its training, or calibrated
 }
 
 
-def gains() -> str:
-    """Return what DRQ gains and loses for each model."""
-    records = {name: read_record(ROOT / "results" / "paper", name) for names, _ in GAINS.values() for name in names}
+def gain_cells(folder: Path = ROOT / "results" / "paper") -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows of our records with the gains of DRQ, by model and column."""
+    records = {name: read_record(folder, name) for names, _ in GAINS.values() for name in names}
     cells_of = {name: our_cells(each.rows) for name, each in records.items() if each is not None}
-    rows = []
-    for model, (training, defence) in BEST.items():
-        cells = []
-        for names, place in GAINS.values():
+    found = {}
+    for model, (_, defence) in BEST.items():
+        for column, (names, place) in GAINS.items():
             if model == "cifar10-l2" and "suite" in place:
                 place = place | {"suite": "ensemble l2"}  # attacked in the norm of its training
             matching = [
                 cells_of[name].filter(model=model, defence=defence, victim="base", **place) for name in names if name in cells_of
             ]
             row = next((each.row(0, named=True) for each in matching if len(each)), None)
-            cells.append("not measured" if row is None else _gain(row))
-        rows.append([f"`{model}`", training, defence, *cells])
+            if row is not None:
+                found[model, column] = row
+    return found
+
+
+def gains() -> str:
+    """Return what DRQ gains and loses for each model."""
+    cells, rows = gain_cells(), []
+    for model, (training, defence) in BEST.items():
+        shown = [gain_text(cells[model, each]) if (model, each) in cells else "not measured" for each in GAINS]
+        rows.append([f"`{model}`", training, defence, *shown])
     return text_table(["model", "training", "defence", *GAINS], rows)
 
 
-def _gain(row: dict[str, Any]) -> str:
+def gain_text(row: Mapping[str, Any]) -> str:
+    """Return the accuracy without a defence, and what it adds, with its interval."""
     before = row["accuracy"] - row["difference"]
     change = f"{row['difference']:+.1f} [{row['difference_low']:+.1f}, {row['difference_high']:+.1f}]"
     return f"{before:.1f}: {change}"

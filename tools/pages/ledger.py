@@ -19,7 +19,7 @@ from drq.reproduction.paper_figures import FIGURES, draw, risk_coverage_panels, 
 from drq.reproduction.printout import compare_with_paper, findings, format_entry, format_verdicts
 from drq.reproduction.provenance import provenance, short_name
 from drq.system.files import atomic_write
-from tools.pages import peers, presets
+from tools.pages import peers, presets, real
 from tools.pages.reasons import for_claims, for_sign
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ classes, where FAB stops, may fall to either side in another process: Tables 4 a
 Experiments that run in one process share what was attacked and answered, and processes may share a GPU: the times below the
 tables are what each of them took, not what it would take alone.
 """
+BESIDE = {"peers": peers.page, "presets": presets.page, "real": real.page}  # pages that are made of the same records
+OTHERS = """\
+Do the main claims hold around networks that others trained? [All numbers](real.md), with intervals and counts."""
 PRINTED = ("table", "figure")  # kinds of entries for which the paper has numbers
 SIGNS = {
     cells.SAME: "gains of the same sign",
@@ -56,8 +59,8 @@ SIGNS = {
 
 
 def write(records: Path, page: Path) -> list[Path]:
-    """Write the ledger, its figures, and the pages on peers and presets; return all paths. Figure 1 is copied as an SVG."""
-    pages = {page: ledger, page.with_name("peers.md"): peers.page, page.with_name("presets.md"): presets.page}
+    """Write the ledger, its figures, and the pages beside it; return all paths. Figure 1 is copied as an SVG."""
+    pages = {page: ledger} | {page.with_name(f"{name}.md"): write for name, write in BESIDE.items()}
     paths, folder = [*pages], page.parent / "images" / "paper"
     for path, text in pages.items():
         with atomic_write(path) as file:
@@ -87,6 +90,7 @@ def ledger(folder: Path) -> str:
     of_claims = (each for entry in all_entries if entry.kind == "claim" for each in entry.experiments)
     alone = dict.fromkeys(each for each in of_claims if each not in cells_of)
     parts += ["Measured for claims alone:", "\n".join(f"- {provenance(name, records[name])}" for name in alone)]
+    parts += ["## Networks of others", OTHERS, *real.summary(folder)]
     parts += ["## Gaps and slips of the paper", _gaps()]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 

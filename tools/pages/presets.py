@@ -33,10 +33,10 @@ HEAD = """\
 # Presets
 
 `drq.DRQ(model, **drq.preset("fast"))` has settings by name; `drq predict --preset fast` and `preset = "fast"` in a spec take
-the same; `drq.preset("guarded", model)` also takes norm and radius from the card of a model, `shift` has its own. The paper's are
-the default. Others are chosen on CIFAR-10 test images below 5000, by `python -m tools.benchmarks.variants` around `cifar10-tiny`
-and `drq reproduce improve-shift` around `cifar10-linf`, and on digits; this page reports on later images and on other models.
-`make pages` makes it from records.
+the same; `drq.preset("guarded", model)` also takes norm and radius from a model's card, `shift` and `instant` have their own.
+The paper's are the default. `instant` is about cost, and reported [elsewhere](real.md#photographs). Others are chosen on CIFAR-10
+test images below 5000, by `python -m tools.benchmarks.variants` around `cifar10-tiny` and `drq reproduce improve-shift` around
+`cifar10-linf`, and on digits; this page reports on later images and on other models. `make pages` makes it from records.
 """
 WIDELY = """\
 {rules} rules on {images} images from {first} on under each shift, around `{model}`: the best of each idea, by the mean over all

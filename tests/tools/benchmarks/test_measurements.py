@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tools.benchmarks import imagenet_cpu
 from tools.benchmarks.gpu_time import IDLE, OTHER, Kernel, kind, shares
 from tools.benchmarks.near_ties import BOUNDS, compared
 
@@ -48,3 +49,15 @@ def test_a_bound_says_what_is_searched_again_and_what_stays_wrong():
     assert rows[0] == (0, 0.5)
     assert rows[12] == (0.5, 0.75)  # gaps of 12 and 2
     assert rows[20] == (0.75, 1)
+
+
+def test_labels_on_a_cpu_are_compared_on_the_same_first_images():
+    few = {"passes": 30.0, "seconds": 0.84, "peak_mb": 800.0, "right": 1, "right_base": 2}
+    rows = [
+        {"setting": imagenet_cpu.REFERENCE, "images": 2, "labels": [3, 4], **few},
+        {"setting": "instant", "images": 3, "labels": [3, 5, 6], **few},
+    ]
+    lines = imagenet_cpu.table({"processor": "a CPU", "torch": "2.0", "load": 1.2, "cores": 2, "rows": rows}).splitlines()
+    assert lines[0] == "One core of a CPU, torch 2.0; load 1 on 2 cores meanwhile:"
+    assert lines[-1] == "| instant | 30 | 0.8 | 800 | 1 of 3, alone 2 | 1 of 2 |"
+    assert {imagenet_cpu.REFERENCE, "instant"} <= imagenet_cpu.SETTINGS.keys()

@@ -138,4 +138,4 @@ def test_margins_are_compared_shift_by_shift(tmp_path):
 def test_it_is_written_beside_the_ledger_with_its_picture(tmp_path):
     page(tmp_path / "kept", table6=records(100, [MODEL], threats={"clean": "clean"}))
     names = [path.name for path in ledger.write(tmp_path / "kept", tmp_path / "ledger.md")]
-    assert names == ["ledger.md", "peers.md", "presets.md", "risk-coverage.svg"]
+    assert names == ["ledger.md", "peers.md", "presets.md", "real.md", "risk-coverage.svg"]
