@@ -26,7 +26,7 @@ def examples(*lines: str) -> str:
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to standard output, and nothing else there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to standard output, and nothing else.")]
 AllowCode = Annotated[bool, typer.Option("--allow-code", help="Allow code that a file names (python:) to run; read it first.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
 

@@ -65,8 +65,8 @@ def predict(
 ) -> int:
     """Say what pictures show, how far to trust it, and what that cost.
 
-    With the extra imagenet, imagenet-lite0 answers, which knows 1000 classes; the ten likeliest are searched, with preset fast.
-    Without it, cifar10-small answers, which knows ten classes and sees 32 x 32 pixels. Others: --model timm:NAME, hf:NAME ...
+    With the extra imagenet, imagenet-lite0 answers with preset fast: the ten likeliest of its 1000 classes are searched.
+    Without it, cifar10-small answers, which knows ten classes of 32 x 32 pixels. Others: timm:NAME, hf:NAME ...
 
     A row of the CSV file has the picture, DRQ's answer (empty where it abstains), the model's, whether they differ, robustness,
     margin, region, cost, and the error where the picture cannot be read.
