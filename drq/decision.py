@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,12 +27,17 @@ class Decision(Rows):
     classes: Tensor  # (N, K) the classes that were searched
     exact: Tensor  # (N, C) bool: False where pruning left an upper bound, the explored confidence
     found: Tensor  # (N,) bool: False where calibration found no radius: base label, robustness f(x), margin 0
-    passes: Tensor  # (N,) evaluations of the model, forward and backward (the last of every search is forward only)
+    passes: Tensor  # (N,) evaluations of the model, with a gradient or without
+    forward_passes: Tensor  # (N,) those of them that asked for no gradient, as the last of every search and all views
     margin: Tensor  # (N,) best minus second-best robustness: the score to abstain by
     log_odds: Tensor  # (N, C) log-odds of the robustness, in which classes are compared; -inf where not reached
     explored_log_odds: Tensor  # (N, C) log-odds at the explored points; -inf where not reached
     base_log_odds: Tensor  # (N, C) log-odds of the undefended classifier, at x itself
     stalled: Tensor  # (N,) steps whose gradient was zero, which moved nothing
+    view: Tensor  # (N,) the view at which the answer was found, an index into the names of the views; 0 is the input itself
+    kept: Tensor  # (N,) bool: a gate keeps the answer of the undefended classifier, and its scores are those at x itself
+    gate_margin: Tensor  # (N,) how far the evidence was above the threshold of the gate; NaN without one
+    nonfinite: Tensor | None = None  # (N,) views whose logits were not finite, which were left out
     explored: Tensor | None = None  # (N, K, ...) explored points, NaN where not reached; with keep_points=True
     quantified: Tensor | None = None  # (N, K, ...) quantified points, NaN where not reached or not exact
     x: Tensor | None = None  # (N, ...) the samples, as they are behind a front; with keep_points=True
@@ -80,6 +86,7 @@ class Candidates(Rows):
     label: Tensor  # (R,) class
     point: Tensor  # (R, ...) the explored point
     log_odds: Tensor  # (R,) of the class at that point
+    view: Tensor | None = None  # (R,) the view of the sample around which it was found; None for the sample itself
 
     def ranks(self, blank: Tensor) -> Tensor:
         """(R,) how many classes of the same sample have a higher explored confidence."""
@@ -100,6 +107,7 @@ class Block:
     classes: Tensor  # (N, K)
     radius: Tensor  # (N,) infinite where calibration found none
     passes: Tensor  # (N,)
+    forward_passes: Tensor  # (N,)
     stalled: Tensor  # (N,)
     candidates: Candidates
     quantified: SearchResult  # (R,)
@@ -107,9 +115,14 @@ class Block:
     dropped: Tensor  # (N, C) bool: classes that lost a race before they were explored
     norm: Norm
 
-    def attached(self, x: Tensor) -> Block:
-        """The same, its points differentiable in the samples ``x``, without the graph of any search."""
+    def attached(self, x: Tensor, at_view: Callable[[Tensor, Tensor], Tensor] | None = None) -> Block:
+        """The same, its points differentiable in the samples ``x``, without the graph of any search.
+
+        ``at_view`` makes of samples the views with these numbers.
+        """
         origin = x[self.candidates.sample]
+        if self.candidates.view is not None and at_view is not None:
+            origin = at_view(origin, self.candidates.view)
         candidates = replace(self.candidates, point=envelope(self.candidates.point, origin))
         quantified = replace(self.quantified, point=envelope(self.quantified.point, origin))
         return replace(self, x=envelope(self.x, x), candidates=candidates, quantified=quantified)
@@ -133,11 +146,7 @@ def conclude(block: Block, keep_points: bool = False) -> Decision:
     odds = candidates.table(block.log_odds, unreached)
     exact = candidates.table(block.complete, ~block.dropped)
 
-    contest = torch.where(exact, odds, -torch.inf)
-    best = contest.amax(1)
-    tied = contest == best[:, None]
-    label = torch.where(tied.gather(1, base[:, None])[:, 0], base, tied.long().argmax(1))
-    second = contest.scatter(1, label[:, None], -torch.inf).amax(1)
+    label, margin = winner(torch.where(exact, odds, -torch.inf), base)
 
     # Where calibration found no radius there are no regions to compare: the base classifier answers.
     compared, base_odds = found[:, None], log_odds(block.logits)
@@ -152,16 +161,39 @@ def conclude(block: Block, keep_points: bool = False) -> Decision:
         exact=exact,
         found=found,
         passes=block.passes,
-        margin=_gap(best, second),  # 0 where nothing was compared
+        forward_passes=block.forward_passes,
+        margin=margin,  # 0 where nothing was compared
         log_odds=torch.where(compared, odds, base_odds),
         explored_log_odds=torch.where(compared, explored, base_odds),
         base_log_odds=base_odds,
         stalled=block.stalled,
+        view=_view_of(candidates, label, base),
+        kept=torch.zeros_like(found),
+        gate_margin=torch.full_like(margin, torch.nan),
         explored=_by_class(block, candidates.point) if keep_points else None,
         quantified=_by_class(block, _finished_points(block)) if keep_points else None,
         x=block.x if keep_points else None,
         norm=block.norm if keep_points else None,
     )
+
+
+def winner(contest: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+    """The class with the highest log-odds (N, C), and its margin, best minus second-best confidence.
+
+    Ties go to the ``base`` label (N,), then to the lower index.
+    """
+    best = contest.amax(1)
+    tied = contest == best[:, None]
+    label = torch.where(tied.gather(1, base[:, None])[:, 0], base, tied.long().argmax(1))
+    return label, _gap(best, contest.scatter(1, label[:, None], -torch.inf).amax(1))
+
+
+def _view_of(candidates: Candidates, label: Tensor, base: Tensor) -> Tensor:
+    """(N,) the view around which each label was found."""
+    if candidates.view is None:
+        return torch.zeros_like(base)
+    chosen = candidates.label == label[candidates.sample]
+    return torch.zeros_like(base).index_put((candidates.sample[chosen],), candidates.view[chosen])
 
 
 def _gap(higher: Tensor, lower: Tensor) -> Tensor:

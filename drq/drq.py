@@ -13,7 +13,8 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Generator
+import math
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -35,12 +36,18 @@ from drq.objectives import Model
 from drq.planes.plane import Extent, Plane, through
 from drq.planes.slices import sliced
 from drq.search.gradient import Gradient
-from drq.search.loop import Search, check_steps
+from drq.search.loop import Search, check_steps, envelope
 from drq.search.minimum_norm import MinimumNorm
 from drq.system.progress import Listener, ProgressOption
+from drq.views.expression import as_views
+from drq.views.fitting import Fit, over_ball, over_views
+from drq.views.gate import Gate, gated_decision
+from drq.views.looking import Looking, check_views
+from drq.views.view import Views
 
 logger = logging.getLogger("drq")
 
+CALIBRATED = Calibrated()  # the radius where none is given
 COSTLY = 100_000  # passes of a call from which on its cost is logged
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -56,7 +63,12 @@ class DRQ(Wrapper):
         norm: "linf", "l2", "l1" or a :class:`Norm`.
         radius: of exploration: a number, one per sample (N,), or how it is calibrated. For adversarially trained models twice the
             training radius needs no calibration.
-        alpha: radius of quantification, as a share of the radius of exploration.
+        views: where it looks besides: a declared set of views of the input, :mod:`drq.views`, such as
+            ``drq.views.Rotation(90, 13)``. Every class then counts by its best view. Without a radius there is no ball: one
+            forward pass a view, so that the model needs no gradients. With one, there is a ball around every view.
+        gate: which own answers of the model stand: :meth:`gated` learns one.
+        alpha: radius of quantification, as a share of the radius of exploration; None for the paper's 0.5. Of views alone, the
+            share of the angle, factor or shift by which neighbouring views may differ; None for 0: more was measured to harm.
         explore: search for the most confident point of a class.
         quantify: search for the least confident point around it.
         classes: None for all, or k for the k largest logits: cheaper, and not safe under attack, since an attacker can push the
@@ -88,9 +100,11 @@ class DRQ(Wrapper):
         self,
         model: nn.Module | Model,
         norm: str | Norm = "l2",
-        radius: float | Tensor | Calibrated = Calibrated(),
+        radius: float | Tensor | Calibrated = CALIBRATED,
         *,
-        alpha: float = 0.5,
+        views: Views | Callable[[Tensor], Tensor] | str | None = None,
+        gate: Gate | Mapping[str, Any] | None = None,
+        alpha: float | None = None,
         explore: Search = Gradient(steps=20),
         quantify: Search = Gradient(steps=20),
         classes: int | None = None,
@@ -108,6 +122,12 @@ class DRQ(Wrapper):
         super().__init__(model)
         require(callable(model), "model", "be callable", type(model).__name__, "pass a torch.nn.Module")
         self.norm = as_norm(norm)  # before the radius, so that swapped arguments are told apart
+        self._given = {"alpha": alpha} if radius is CALIBRATED else {"radius": radius, "alpha": alpha}
+        self.views = None if views is None else as_views(views)
+        self.ball_searched = self.views is None or radius is not CALIBRATED
+        if not self.ball_searched:
+            radius = 0.0
+        alpha = (0.5 if self.ball_searched else 0.0) if alpha is None else alpha
         if not isinstance(radius, Calibrated):
             check_radius(radius)
         share = isinstance(alpha, int | float) and 0 <= alpha <= 1
@@ -126,6 +146,8 @@ class DRQ(Wrapper):
         require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
         require(front is None or callable(front), "front", "be None or callable", repr(front), "drq.Restoration() is one")
         self.radius, self.alpha, self.front = radius, alpha, front
+        self.gate = Gate.read(gate) if isinstance(gate, Mapping) else gate
+        check_views(self.views, self.gate, bounds, frozen, self.ball_searched and precision != "float32")
         self.explore, self.quantify = explore, quantify
         self.classes, self.bounds, self.explore_base = classes, bounds, explore_base
         self.frozen = None if frozen is None else torch.as_tensor(frozen)
@@ -140,7 +162,11 @@ class DRQ(Wrapper):
         """The settings, as they show in the printed module."""
         names = ["norm", "radius", "alpha", "explore", "quantify", "classes", "explore_base", "prune", "precision"]
         names += ["front"] if self.front is not None else []
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        if not self.ball_searched:
+            names = ["alpha", "classes", "prune", "precision"]
+        parts = [] if self.views is None else [f"views={str(self.views)!r}"]
+        parts += [f"{name}={getattr(self, name)!r}" for name in names]
+        return ", ".join([*parts, *([] if self.gate is None else [f"gate: {self.gate}"])])
 
     @property
     def progress(self) -> ProgressOption:
@@ -151,7 +177,8 @@ class DRQ(Wrapper):
     def settings(self) -> dict[str, Any]:
         """All arguments but the model."""
         names = [name for name in inspect.signature(DRQ).parameters if name not in ("model", "compile")]
-        return {name: getattr(self, name) for name in names} | {"compile": self.compile_model}
+        given = {"radius": CALIBRATED} | self._given  # the very one, which tells that none was given
+        return {name: getattr(self, name) for name in names} | given | {"compile": self.compile_model}
 
     def variant(self, **changes: Any) -> DRQ:
         """The same model with other settings. What is compiled is compiled once for both."""
@@ -167,13 +194,21 @@ class DRQ(Wrapper):
         return other
 
     def shortened(self, steps: int) -> DRQ:
-        """The same defence with searches of at most so many steps, whose scores can all be read: what an attacker follows."""
-        return self.variant(explore=self.explore.shortened(steps), quantify=self.quantify.shortened(steps), prune="none")
+        """The same defence with searches of at most so many steps, whose scores can all be read: what an attacker follows.
+
+        Its gate is open: the scores of an answer that a gate keeps say nothing of how near another one is.
+        """
+        shorter = {name: getattr(self, name).shortened(steps) for name in ("explore", "quantify")}
+        gate = None if self.gate is None else replace(self.gate, threshold=-math.inf)
+        return self.variant(gate=gate, prune="none", **shorter)
 
     def most_passes(self, classes: int) -> int:
         """Evaluations of a model with so many classes that deciding on one sample takes, at most."""
+        looks = 1 if self.views is None else len(self.views)
+        if not self.ball_searched:
+            return looks
         calibration = MinimumNorm(self.radius.steps).passes if isinstance(self.radius, Calibrated) else 0
-        return 1 + calibration + (self.classes or classes) * (self.explore.passes + self.quantify.passes)
+        return looks + calibration + (self.classes or classes) * (looks * self.explore.passes + self.quantify.passes)
 
     @property
     def classifier(self) -> Model:
@@ -201,9 +236,49 @@ class DRQ(Wrapper):
             progress: for this call; None for what DRQ was made with.
         """
         listener = self._listener if progress is None else Listener(progress)
-        with torch.inference_mode(False), torch.no_grad(), closing(self._blocks(x, self.keep_points, listener)) as blocks:
-            parts = [conclude(block, self.keep_points) for _, block in blocks]
+        with torch.inference_mode(False), torch.no_grad():
+            if not self.ball_searched:
+                x, execution = self._prepared(x, listener)
+                parts = list(self._looking(execution, self.keep_points).decisions(x))
+                _end(execution)
+                return parts[0].joined(parts[1:])
+            with closing(self._blocks(x, self.keep_points, listener)) as blocks:
+                parts = [self._held(conclude(block, self.keep_points)) for _, block in blocks]
         return parts[0].joined(parts[1:])
+
+    def gated(
+        self,
+        x: Tensor,
+        changes: float = 0.05,
+        *,
+        standardised: bool = True,
+        labels: Tensor | None = None,
+        risk: float | None = None,
+    ) -> DRQ:
+        """The same DRQ with a gate: the model's own answer stands unless the evidence exceeds what these inputs show.
+
+        So at most a share ``changes`` of the answers on them changes, whatever the model is; ``str(robust.gate)`` says how many
+        did, and bounds the share on new inputs of the same kind with 95 % confidence. For views, evidence is the lead of the best
+        class at its best view over the own answer at the input, in log-odds; for a ball it is the margin. Labels are not needed.
+
+        Args:
+            x: inputs (N, ...) on which the model does well, such as clean ones; some hundreds of them.
+            changes: the share of answers that may change on them, at most; 0 is the model itself.
+            standardised: whether every view's lead is measured by what it is on these inputs: its mean and its deviation.
+            labels: (N,) true classes, where the gate shall be fitted to a risk instead.
+            risk: the share of inputs whose right answer is changed, at most.
+        """
+        fit = Fit(changes, labels, risk)
+        fit.check(x)
+        if self.ball_searched:
+            return self.variant(gate=over_ball([self.variant(gate=None, keep_points=False).decide(x)], fit))
+        ungated = self.variant(gate=None, prune="exact")
+        with torch.inference_mode(False), torch.no_grad():
+            x, execution = ungated._prepared(x, self._listener)
+            execution = replace(execution, model=execution.exact, searched=execution.exact, rounding=0.0)
+            gate = over_views(ungated._looking(execution, points=False), x, fit, standardised)
+            _end(execution)
+        return self.variant(gate=gate)
 
     def plane(
         self,
@@ -257,6 +332,8 @@ class DRQ(Wrapper):
     def scored(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What a call returns (N, C), and the passes of the model that it took (N,)."""
         differentiated = torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad
+        if not self.ball_searched:
+            return self._scored_views(x, differentiated)
         unrolled = differentiated and (self.explore.unroll or self.quantify.unroll)
         apart = differentiated and not unrolled  # searches that need no graph
         blocks = self._blocks(x.detach() if apart else x, differentiated, self._listener)
@@ -265,37 +342,67 @@ class DRQ(Wrapper):
             for execution, block in blocks:
                 rows = slice(done, done := done + len(block.x))
                 with torch.set_grad_enabled(differentiated):
-                    block = block.attached(self.after_front(x[rows])) if apart else block
-                    parts.append(log_robustness(execution, block, len(x)))
+                    at_view = None if self.views is None else partial(self.views.of, bounds=self.bounds)
+                    block = block.attached(self.after_front(x[rows]), at_view) if apart else block
+                    kept = None if self.gate is None else lambda decision: self._held(decision).kept
+                    parts.append(log_robustness(execution, block, len(x), kept))
         scores, passes = zip(*parts, strict=True)
         return torch.cat(scores), torch.cat(passes)
 
-    def _blocks(self, x: Tensor, points: bool, listener: Listener) -> Generator[tuple[Execution, Block]]:
-        """Check the batch, then search it block by block; ``points`` tells whether what was found is wanted itself."""
+    def _scored_views(self, x: Tensor, differentiated: bool) -> tuple[Tensor, Tensor]:
+        """The same without a ball."""
+        with torch.inference_mode(False), torch.no_grad():
+            inside, execution = self._prepared(x.detach() if differentiated else x, self._listener)
+            with torch.set_grad_enabled(differentiated):
+                source = envelope(inside, self.after_front(x)) if differentiated else inside
+                scores, passes = zip(*self._looking(execution, False).scores(source), strict=True)
+        _end(execution)
+        return torch.cat(scores), torch.cat(passes)
+
+    def _looking(self, execution: Execution, points: bool) -> Looking:
+        """How it looks at views without a ball."""
+        assert self.views is not None
+        return Looking(execution, self.views, self.alpha, self.gate, self.classes, self.prune == "race", points)
+
+    def _held(self, decision: Decision) -> Decision:
+        """The decision behind the gate, where there is one."""
+        return decision if self.gate is None else gated_decision(decision, self.gate)
+
+    def _prepared(self, x: Tensor, listener: Listener) -> tuple[Tensor, Execution]:
+        """The batch as it is searched, and how the model is run on it; both are checked."""
         dtype = PRECISIONS[self.precision]
         if self.front is not None:
             checked(x, self.bounds, None)  # as strictly as without one
         x, execution = prepare(
-            self.model, self.after_front(x), self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts
+            *(self.model, self.after_front(x), self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts),
+            gradients=self.ball_searched,
         )
         fits = self.classes is None or self.classes <= execution.classes
         require(fits, "classes", f"be at most {execution.classes}, the model's classes", self.classes, "None searches all")
-        radius = self.radius if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)
-        compiled = self.compile_model and not x.requires_grad
-        if compiled:
+        if self.compile_model and not x.requires_grad:
             execution = self._engine.prepare(execution, self.chunk, x.is_cuda)
         if listener.progress is not False:
             meter = listener.meter("deciding", len(x) * self.most_passes(execution.classes))
             execution = replace(execution, meter=meter)
-        carried_out = partial(self._engine.drive, execution) if compiled else partial(one_by_one, execution.solve)
         self._log_cost(len(x), execution.classes)
+        return x, execution
 
-        settings = (self.alpha, self.explore, self.quantify, self.classes, self.explore_base, self.prune, points)
+    def _blocks(self, x: Tensor, points: bool, listener: Listener) -> Generator[tuple[Execution, Block]]:
+        """Search a batch block by block; ``points`` tells whether what was found is wanted itself."""
+        x, execution = self._prepared(x, listener)
+        radius = self.radius if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)
+        compiled = self.compile_model and not x.requires_grad
+        carried_out = partial(self._engine.drive, execution) if compiled else partial(one_by_one, execution.solve)
+        views = None
+        if self.views is not None:
+            self.views.check(x)
+            views = self.views.members
+
+        settings = (self.alpha, self.explore, self.quantify, self.classes, self.explore_base, self.prune, points, views)
         with closing(Regions(execution, radius, *settings).blocks(x, carried_out)) as blocks:
             for block in blocks:
                 yield execution, block
-        if execution.meter is not None:
-            execution.meter.end()
+        _end(execution)
 
     def _log_cost(self, samples: int, classes: int) -> None:
         passes = samples * self.most_passes(classes)
@@ -303,3 +410,9 @@ class DRQ(Wrapper):
             self._cost_was_logged = True
             advice = "classes=k searches only the k likeliest classes (not safe under attack)"
             logger.warning("drq: this call takes up to %s passes of the model; %s", f"{passes:,}", advice)
+
+
+def _end(execution: Execution) -> None:
+    """Tell whoever wants to know that the call is done."""
+    if execution.meter is not None:
+        execution.meter.end()

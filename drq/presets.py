@@ -49,7 +49,14 @@ class Preset:
     def around(self, card: Trained, given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """All arguments for a model with this card; what is not given is the preset's, else that of its training."""
         settings = self.changed(given)
+        if not has_ball(settings):
+            return settings
         return settings | card.region(settings.get("norm"), settings.get("radius"), self.reach)
+
+
+def has_ball(settings: Mapping[str, Any]) -> bool:
+    """Whether DRQ with these arguments searches balls: views without a radius have none."""
+    return settings.get("views") is None or "radius" in settings
 
 
 _ONE_STEP = {"explore": Gradient(steps=1), "quantify": Gradient(steps=1)}

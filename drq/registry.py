@@ -61,6 +61,24 @@ SEARCHES = Registry(
 )
 SMOOTHINGS = Registry({"Noise": "drq.search.smoothing:Noise", "InnerAttack": "drq.search.smoothing:InnerAttack"})
 FRONTS = Registry({"Restoration": "drq.restoration:Restoration"})
+VIEWS = Registry(
+    {
+        "Rotation": "drq.views.spatial:Rotation",
+        "Scale": "drq.views.spatial:Scale",
+        "Shift": "drq.views.spatial:Shift",
+        "Mirror": "drq.views.spatial:Mirror",
+        "Contrast": "drq.views.tones:Contrast",
+        "Detail": "drq.views.tones:Detail",
+        "Gamma": "drq.views.tones:Gamma",
+        "Denoise": "drq.views.tones:Denoise",
+        "Blur": "drq.views.tones:Blur",
+        "Sharpen": "drq.views.tones:Sharpen",
+        "Gain": "drq.views.signals:Gain",
+        "TimeShift": "drq.views.signals:TimeShift",
+        "NoiseFloor": "drq.views.signals:NoiseFloor",
+        "Monotone": "drq.views.signals:Monotone",
+    }
+)
 PRESETS = Registry(
     {
         "paper": "drq.presets:PAPER",
@@ -144,6 +162,9 @@ PEERS = Registry(
         "bn-adapt": "drq.defences.norm_adaptation:NormAdaptation",
         "tent": "drq.defences.tent:Tent",
         "memo": "drq.defences.memo:Memo",
+        "view-mean": "drq.defences.view_mean:ViewMean",
+        "its": "drq.defences.its:InverseTransformation",
+        "zero": "drq.defences.zero:Zero",
     }
 )
 DATA = Registry(

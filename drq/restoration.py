@@ -52,7 +52,7 @@ class Restoration:
         if self.detail is None:
             return clear
         scale = (self.detail / _share(clear).clamp(min=LEAST)).clamp(max=MOST)
-        return (clear + (scale - 1) * (clear - _blurred(clear))).clamp(0, 1)
+        return (clear + (scale - 1) * (clear - blurred(clear))).clamp(0, 1)
 
 
 def _checked(x: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def _stretched(x: Tensor) -> Tensor:
     return torch.where(high - low > LEAST, (x - low) / (high - low).clamp(min=LEAST), x)
 
 
-def _blurred(x: Tensor) -> Tensor:
+def blurred(x: Tensor) -> Tensor:
     """Each channel, blurred by a binomial 3 x 3 kernel."""
     line = torch.tensor([0.25, 0.5, 0.25], dtype=x.dtype, device=x.device)
     kernel = (line[:, None] * line).expand(x.shape[1], 1, 3, 3)
@@ -77,7 +77,7 @@ def _blurred(x: Tensor) -> Tensor:
 
 def _share(x: Tensor) -> Tensor:
     """(N, 1, 1, 1) the contrast of what a blur takes away, relative to the whole."""
-    whole, detail = (_contrast(each) for each in (x, x - _blurred(x)))
+    whole, detail = (_contrast(each) for each in (x, x - blurred(x)))
     return detail / whole.clamp(min=LEAST)
 
 

@@ -8,11 +8,15 @@ from drq.defences.anti_adversary import AntiAdversary
 from drq.defences.augmentation import Augmentation
 from drq.defences.defence import Custom, Defence, Peer, Quantified, Standard
 from drq.defences.hedge import Hedge
+from drq.defences.its import InverseTransformation
+from drq.defences.learnt_gate import LearntGate
 from drq.defences.memo import Memo
 from drq.defences.norm_adaptation import NormAdaptation
 from drq.defences.normalised_likelihood import NormalisedLikelihood
 from drq.defences.smoothing import Smoothing
 from drq.defences.tent import Tent
+from drq.defences.view_mean import ViewMean
+from drq.defences.zero import Zero
 
 __all__ = [
     "PEERS",
@@ -22,6 +26,8 @@ __all__ = [
     "Custom",
     "Defence",
     "Hedge",
+    "InverseTransformation",
+    "LearntGate",
     "Memo",
     "NormAdaptation",
     "NormalisedLikelihood",
@@ -30,6 +36,8 @@ __all__ = [
     "Smoothing",
     "Standard",
     "Tent",
+    "ViewMean",
+    "Zero",
     "answered",
 ]
 

@@ -26,7 +26,12 @@ class Answers(Rows):
     prediction: Tensor  # (N,)
     passes: Tensor  # (N,)
     seconds: Tensor  # (N,)
+    forward_passes: Tensor | None = None  # (N,)
     margin: Tensor | None = None  # (N,)
+    view: Tensor | None = None  # (N,) where it looks at views
+    kept: Tensor | None = None  # (N,) where it has a gate
+    gate_margin: Tensor | None = None  # (N,)
+    nonfinite: Tensor | None = None  # (N,)
     robustness: Tensor | None = None  # (N,) robustness of the answered class
     true_robustness: Tensor | None = None
     explored: Tensor | None = None
@@ -62,6 +67,8 @@ def _pieces(defence: DRQ, x: Tensor) -> list[slice]:
     """Return batches whose kept points fit in memory; their size depends on shapes only, so that it can be reproduced."""
     with torch.no_grad():
         classes = defence.classes or defence.model(x[:1]).shape[1]
+    if not defence.keep_points:
+        return [slice(None)]
     size = max(1, POINTS_BYTES // (2 * classes * x[0].numel() * x.element_size()))
     return [slice(first, first + size) for first in range(0, len(x), size)]
 
@@ -78,13 +85,18 @@ def _by_drq(defence: DRQ, x: Tensor, y: Tensor) -> Answers:
     return Answers(
         prediction=label,
         passes=decision.passes,
+        forward_passes=decision.forward_passes,
         seconds=each,
+        view=None if defence.views is None else decision.view,
+        kept=None if defence.gate is None else decision.kept,
+        gate_margin=None if defence.gate is None else decision.gate_margin,
+        nonfinite=decision.nonfinite,
         margin=decision.margin,
         robustness=of(decision.robustness, label),
         true_robustness=of(decision.robustness, y),
         explored=of(decision.explored_confidence, label),
         true_explored=of(decision.explored_confidence, y),
-        radius=torch.where(decision.found, decision.radius, torch.nan),
+        radius=torch.where(decision.found, decision.radius, torch.nan) if defence.ball_searched else None,
         found=decision.found,
         candidates=decision.reached.sum(1),
         way=_way(decision) if defence.front is None else None,  # behind a front the points are not in the space of the input
@@ -129,6 +141,8 @@ def settings(defence: nn.Module) -> dict[str, float]:
     if not isinstance(defence, DRQ):
         return {}
     values: dict[str, float] = {"alpha": float(defence.alpha)}
+    if not defence.ball_searched:
+        return values
     for name, method in (("explore_steps", defence.explore), ("quantify_steps", defence.quantify)):
         if isinstance(method, Gradient):
             values[name] = method.steps

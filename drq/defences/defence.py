@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from drq.defences.learnt_gate import LearntGate
 from drq.drq import DRQ
 from drq.errors import require
 from drq.method.adapters import Behind
 from drq.models.classifier import Card
 from drq.models.libraries import load_python
-from drq.presets import PAPER_REACH
+from drq.presets import PAPER_REACH, has_ball
 from drq.system.code import PYTHON
 from drq.threats.threat import plain
 
@@ -78,26 +79,34 @@ class Quantified(Defence):
     Args:
         settings: arguments of :class:`drq.DRQ`; norm and radius, where they are left out, follow the model's training.
         reach: the radius in that case, as a multiple of that of the training.
+        gate: how a gate is learnt for the model, where the settings have none.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     reach: float = PAPER_REACH
+    gate: LearntGate | None = None
 
     def __post_init__(self) -> None:
         DRQ(nn.Identity(), **self.settings)  # checks the settings before any model is loaded
 
     def around(self, model: nn.Module) -> DRQ:
-        """Return DRQ around the model, with its points kept for the record."""
+        """Return DRQ around the model, with the points of its searches kept for the record."""
+        if not has_ball(self.settings):
+            return self._gated(DRQ(model, **self.settings))
         card = getattr(model, "card", None)
         given = (self.settings.get("norm"), self.settings.get("radius"))
         region = (card if isinstance(card, Card) else Card("")).region(*given, self.reach)
-        return DRQ(model, **(dict(self.settings) | region | {"keep_points": True}))
+        return self._gated(DRQ(model, **(dict(self.settings) | region | {"keep_points": True})))
+
+    def _gated(self, robust: DRQ) -> DRQ:
+        return robust if self.gate is None else self.gate.around(robust)
 
     @property
     def record(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""
         reach = {} if self.reach == PAPER_REACH else {"reach": self.reach}
-        return {"defence": "drq"} | reach | {name: plain(value) for name, value in self.settings.items()}
+        gate = {} if self.gate is None else {"gate": self.gate.record}
+        return {"defence": "drq"} | reach | gate | {name: plain(value) for name, value in self.settings.items()}
 
 
 @dataclass(frozen=True)

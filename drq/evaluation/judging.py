@@ -125,8 +125,10 @@ def _is_ours(value: object) -> bool:
         return True
     if isinstance(value, FunctionType):
         return value.__module__.startswith("drq.") and "<" not in value.__qualname__
-    silent = {each.name for each in fields(value) if not each.compare} if is_dataclass(value) else set()
-    inside = (each for name, each in getattr(value, "__dict__", {"": value}).items() if name not in silent)
+    if is_dataclass(value):  # what it computed of its fields and keeps is as much ours as they are
+        inside = [getattr(value, each.name) for each in fields(value) if each.compare]
+    else:
+        inside = [*getattr(value, "__dict__", {"": value}).values()]
     return type(value).__module__.startswith("drq.") and all(map(_is_ours, inside))
 
 

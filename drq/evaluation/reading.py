@@ -14,6 +14,7 @@ from torch import nn
 
 from drq.defences import PEERS
 from drq.defences.defence import Custom, Defence, Quantified, Standard
+from drq.defences.learnt_gate import LearntGate
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
 from drq.method.calibration import Calibrated
@@ -26,6 +27,7 @@ from drq.threats.corruptions import KINDS, Corruption
 from drq.threats.listing import FAMILIES
 from drq.threats.paper_ensemble import ensemble
 from drq.threats.threat import Threat
+from drq.views import Gate, as_views
 
 Made = TypeVar("Made")
 
@@ -133,6 +135,8 @@ def setting(key: str, value: Any, where: str) -> Any:
     if key in ROLES and value is not None:
         role = ROLES[key]
         return tuple(made(role, each, where) for each in value) if isinstance(value, list) else made(role, value, where)
+    if key == "views" and isinstance(value, str):
+        return called(as_views, {"given": value}, where)
     if key == "aim" and isinstance(value, str):
         if value not in AIMS:
             raise InputError(f"{where} must be one of {', '.join(AIMS)}, got {value!r}: {nearest(value, AIMS, 'choose one')}")
@@ -205,7 +209,8 @@ def defence(name: str, given: Any, where: str) -> Defence:
         settings = chosen.changed(_drq_settings(table, where))
         follows = chosen.reach == PAPER_REACH or not {"norm", "radius"} & settings.keys()
         require(follows, where, "leave norm and radius to this preset", "one of them", "leave out the preset, or them")
-        return called(Quantified, {"settings": settings, "reach": chosen.reach}, where)
+        learnt = {"gate": settings.pop("gate")} if isinstance(settings.get("gate"), LearntGate) else {}
+        return called(Quantified, {"settings": settings, "reach": chosen.reach} | learnt, where)
     if kind in PEERS:
         return called(PEERS[kind], _settings(table, _known(PEERS[kind]), where), where)
     names = ("standard", "drq", *PEERS, PYTHON)
@@ -214,7 +219,10 @@ def defence(name: str, given: Any, where: str) -> Defence:
 
 
 def _drq_settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    settings = _settings({key: value for key, value in table.items() if key != "radius"}, ["preset", *_known(DRQ)], where)
+    apart = {"radius", "gate"}
+    settings = _settings({key: value for key, value in table.items() if key not in apart}, ["preset", *_known(DRQ)], where)
+    if "gate" in table:
+        settings["gate"] = _gate(table["gate"], f"{where}.gate")
     if settings.get("bounds") == "none":  # TOML has no word for nothing
         settings["bounds"] = None
     radius = table.get("radius")
@@ -223,6 +231,14 @@ def _drq_settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     elif radius == "calibrated":
         radius = Calibrated()
     return settings if radius is None else settings | {"radius": number(radius)}
+
+
+def _gate(given: Any, where: str) -> Any:
+    """A gate from its numbers, or how one is learnt for every model."""
+    if not isinstance(given, Mapping):
+        return given
+    kind: Callable[..., Any] = LearntGate if "data" in given else Gate
+    return called(kind, _settings(given, _known(kind), where), where)
 
 
 def threat(name: str, given: Any, where: str, seed: int) -> dict[str, Threat | None]:

@@ -236,7 +236,7 @@ def build_defences(context: WorkerContext, subject: ModelAndData, names: Iterabl
     found = {}
     for name in dict.fromkeys(names):
         try:
-            found[name] = build_defence(context, name, subject.prepared)
+            found[name] = build_defence(context, name, subject.prepared, learn=False)
         except MissingError:
             continue  # the loop tells it, and runs the rest
         except InputError as error:
@@ -244,9 +244,12 @@ def build_defences(context: WorkerContext, subject: ModelAndData, names: Iterabl
     return found
 
 
-def build_defence(context: WorkerContext, name: str, prepared: PreparedModel) -> nn.Module:
-    """A defence around the model, built anew since it may remember what it saw."""
+def build_defence(context: WorkerContext, name: str, prepared: PreparedModel, learn: bool = True) -> nn.Module:
+    """A defence around the model, built anew since it may remember what it saw; ``learn`` tells whether it learns its gate."""
     defence = context.defences[name]
+    if isinstance(defence, Quantified) and defence.gate is not None and not learn:
+        defence.gate.inputs(prepared.model)  # or it says what is missing
+        defence = replace(defence, gate=None)
     if not isinstance(defence, Quantified):
         return defence.around(prepared.model)
     fast = QUICK if context.quick and chosen_device(context.device).startswith("cuda") else {}

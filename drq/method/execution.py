@@ -24,6 +24,8 @@ from drq.system.progress import Meter
 # How far searching in a lower precision moves log-odds, in rounding errors of the largest logit; measured, see docs/speed.md.
 MOVED = {torch.float16: 20, torch.bfloat16: 8}
 AT_ONCE, CACHED = 4096, 2**24  # rows that go through a model on a CPU together, at least; the bytes that they may store
+GUESSED = 16  # times an input that a layer holds, where it cannot be seen
+FORWARD_BYTES = 2**22  # of the largest layer of rows that go forward through a model on a CPU together: more leave its caches
 
 TOLERANCE = 1e-6  # by which an input may leave its bounds, as images do after a round trip through other formats
 
@@ -58,6 +60,7 @@ class Execution:
     spare: int = 0  # so many rows take no longer than one
     at_once: int | None = None  # rows that go through the model together, of those that are searched at once; None for all
     meter: Meter | None = None  # counts the passes of a call, where somebody wants to know how far it is
+    forward_rows: int | None = None  # rows of passes without gradients that are quickest together; None for a chunk
 
     @property
     def small(self) -> bool:
@@ -109,16 +112,18 @@ def prepare(
     chunk: int | None = None,
     dtype: torch.dtype | None = None,
     known: dict[object, Facts] | None = None,
+    gradients: bool = True,
 ) -> tuple[Tensor, Execution]:
     """Check the batch and the model; return a copy of the batch inside its bounds, and how the model is run on it.
 
-    ``known`` remembers what one row showed of the model, so that later batches of the same kind need not try again.
+    ``known`` remembers what one row showed of the model, so that later batches of the same kind need not try again. Who asks for
+    no ``gradients`` may run models that have none.
     """
     frozen = None if frozen is None else torch.as_tensor(frozen)
     x, exact = checked(x, bounds, frozen), InPrecision(model, None)
     form = tuple(each.shape for each in model.parameters()) if isinstance(model, nn.Module) else ()  # a head may be replaced
-    kind = (id(model), form, x.shape[1:], x.dtype, x.device, dtype)
-    facts = (known or {}).get(kind) or examine(InPrecision(model, dtype), x)
+    kind = (id(model), form, x.shape[1:], x.dtype, x.device, dtype, gradients)
+    facts = (known or {}).get(kind) or examine(InPrecision(model, dtype), x, gradients)
     check_mode(exact)
     if known is not None:
         known[kind] = facts
@@ -131,7 +136,10 @@ def prepare(
     if x.device.type == "cpu":
         keep_freed_memory()
     space = Space(norm, bounds, frozen)
-    execution = Execution(quick, quick, exact, rounding, layout, space, facts.classes, chunk, together, 0, at_once)
+    forward = min(chunk, max(1, FORWARD_BYTES // facts.layer_bytes)) if x.device.type == "cpu" else None
+    execution = Execution(
+        *(quick, quick, exact, rounding, layout, space, facts.classes, chunk, together, 0, at_once), forward_rows=forward
+    )
     return x.contiguous(memory_format=_best(facts, x, dtype)), execution
 
 
@@ -192,16 +200,22 @@ class Facts(NamedTuple):
     rows: int  # that may be searched at once: kept, since what the first ones leave reserved would count as taken
     row_bytes: int  # stored between the forward and the backward pass of a row
     point_bytes: int  # of the points, gradients and log-odds that a search holds for a row
+    layer_bytes: int  # of the largest of the tensors between its layers, for a row
     layout: torch.memory_format  # channels last where it may have it so
     full: bool  # whether it also runs in the precision of its input
 
 
-def examine(model: nn.Module, x: Tensor) -> Facts:
-    """Run one row forward and backward: the model must be in evaluation mode, return (N, C) logits and pass gradients on."""
+def examine(model: nn.Module, x: Tensor, gradients: bool = True) -> Facts:
+    """Run one row forward and backward: the model must be in evaluation mode, return (N, C) logits and pass gradients on.
+
+    Where no ``gradients`` are wanted it need not have any; then what it stores is guessed.
+    """
     check_mode(model)
+    wanted = gradients
     row = x[:1] if len(x) else x.new_zeros(1, *x.shape[1:])
     layout = _layout(model, row)
-    row = row.detach().clone(memory_format=layout).requires_grad_()  # a view would store the whole batch
+    gradients = gradients or _follows(model, row)
+    row = row.detach().clone(memory_format=layout).requires_grad_(gradients)  # a view would store the whole batch
     with torch.enable_grad(), _stored(model) as stored:
         try:
             logits = model(row)
@@ -212,10 +226,11 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
             remedy = "check the batch dimension (x[None] makes a batch of one sample) and the dtype (x.float())"
             raise InputError(f"model must accept x, got {given}: {remedy}; its own error was: {error}") from error
         _check_logits(logits, row)
-        gradients = torch.autograd.grad(logits.sum(), row, allow_unused=True) if logits.requires_grad else [None]
+        slopes = torch.autograd.grad(logits.sum(), row, allow_unused=True) if wanted and logits.requires_grad else [None]
     remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
-    require(gradients[0] is not None, "model", "let gradients reach its input", "an output detached from it", remedy)
-    row_bytes = sum(stored.values())
+    reached = not wanted or slopes[0] is not None
+    require(reached, "model", "let gradients reach its input", "an output detached from it", remedy)
+    row_bytes, layer_bytes = sum(stored.values()), max(stored.values(), default=GUESSED * row.numel() * row.element_size())
     if isinstance(model, InPrecision) and model.dtype is not None:  # rounded weights are stored once a batch: they cancel
         with torch.enable_grad(), _stored(model) as stored_for_two:
             model(torch.cat([row, row]))
@@ -223,7 +238,19 @@ def examine(model: nn.Module, x: Tensor) -> Facts:
     point_bytes = 8 * (row.numel() + logits.numel()) * row.element_size()
     row_bytes += point_bytes
     rows, full = rows_that_fit(row_bytes, row.device), _runs_in_full(model, row.detach())
-    return Facts(logits.shape[1], rows, row_bytes, point_bytes, layout, full)
+    return Facts(logits.shape[1], rows, row_bytes, point_bytes, layer_bytes, layout, full)
+
+
+def _follows(model: nn.Module, row: Tensor) -> bool:
+    """Whether the model takes a row that asks for a gradient, which code outside of torch may refuse."""
+    try:
+        with torch.enable_grad():
+            model(row.detach().clone().requires_grad_())
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError, LookupError):
+        return False
+    return True
 
 
 def _runs_in_full(model: nn.Module, row: Tensor) -> bool:

@@ -7,7 +7,7 @@ after the other, :mod:`drq.engine.slots` those of several blocks together. So th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise, repeat
@@ -52,10 +52,12 @@ class Regions:
     explore_base: bool
     prune: Literal["none", "exact", "race"]
     points: bool  # whether blocks keep the points that were found
+    views: Sequence[Callable[[Tensor], Tensor]] | None = None  # around which it explores, x itself first; None for x alone
 
     def blocks(self, x: Tensor, carried_out: Callable[..., Generator[Block]]) -> Generator[Block]:
         """All samples, block by block; ``carried_out`` solves what procedures yield, at most so many of them at a time."""
-        rows = max(1, self.execution.together * self.execution.chunk // (self.classes or self.execution.classes))
+        problems = (self.classes or self.execution.classes) * len(self.views or [None])
+        rows = max(1, self.execution.together * self.execution.chunk // problems)
         radii = repeat(None) if isinstance(self.radius, Calibrated) else torch.split(self.radius, rows)
         blocks = carried_out(self.search(*each) for each in zip(torch.split(x, rows), radii, strict=False))
         if self.execution.rounding:  # all of them first, so that the near ties of all are searched together
@@ -72,22 +74,40 @@ class Regions:
         near, classes = self.execution.near(logits), self._classes(logits)
         if self.execution.meter is not None:
             self.execution.meter.count(len(x))
-        spent = _Spent(torch.ones_like(classes[:, 0]), torch.zeros_like(classes[:, 0]))
+        once = torch.ones_like(classes[:, 0])
+        spent = _Spent(once, once, torch.zeros_like(once))
         if radius is None:
             assert isinstance(self.radius, Calibrated)
             calibration = (yield self.radius.problems(self.execution, x.detach(), logits)).best  # Eq. 1
             radius = calibration.merit
             spent.add(torch.arange(len(x), device=x.device), calibration)
 
-        sample, rank = (radius < torch.inf)[:, None].expand(classes.shape).nonzero(as_tuple=True)
-        self._spare((classes.numel() - len(sample)) * (self.explore.passes + self.quantify.passes))
-        samples = _Samples(x, logits, radius, near, spent)
-        searched, label = self.execution.searched, classes[sample, rank]
-        candidates, dropped = yield from self._explored(samples, searched, sample, label, self.prune)
+        samples, searched = _Samples(x, logits, radius, near, spent), self.execution.searched
+        around = samples if self.views is None else self._at_views(samples, self.views)
+        known = classes.repeat(len(around.x) // max(1, len(x)), 1)
+        sample, rank = (around.radius < torch.inf)[:, None].expand(known.shape).nonzero(as_tuple=True)
+        self._spare((known.numel() - len(sample)) * (self.explore.passes + self.quantify.passes))
+        candidates, dropped = yield from self._explored(around, searched, sample, known[sample, rank], self.prune)
+        if self.views is not None:
+            candidates, dropped = _best_views(candidates, dropped, len(x))
+            spent.add_views(around.spent)
         quantified, complete = yield from self._quantified(samples, searched, candidates)
-        cost = (spent.passes, spent.stalled)
+        cost = (spent.passes, spent.forward_passes, spent.stalled)
         block = Block(x, logits, classes, radius, *cost, candidates, quantified, complete, dropped, self.execution.space.norm)
         return block if self.points else block.without_points()
+
+    def _at_views(self, samples: _Samples, views: Sequence[Callable[[Tensor], Tensor]]) -> _Samples:
+        """The views of a block of samples, one view of all samples after the other, as samples of their own."""
+        clip, count = self.execution.space.ball, len(samples.x)
+        nowhere = torch.zeros_like(samples.radius)
+        others = [clip(seen, nowhere).clip(seen) for seen in (view(samples.x) for view in views[1:])]
+        with torch.no_grad():
+            logits = [self.execution.logits(each.detach()) for each in others]
+        zero = torch.zeros(count * len(views), dtype=torch.long, device=samples.x.device)
+        looked = zero.index_fill(0, torch.arange(count, len(zero), device=zero.device), 1)
+        near, radius = samples.near.repeat(len(views)), samples.radius.repeat(len(views))
+        spent = _Spent(looked, looked, zero)
+        return _Samples(torch.cat([samples.x, *others]), torch.cat([samples.logits, *logits]), radius, near, spent)
 
     def settle(self, block: Block) -> Procedure[Block]:
         """Search the first classes of near ties again, in the precision of x: rounding shall not decide between them."""
@@ -97,7 +117,7 @@ class Regions:
         tied = (close & (close.sum(1, keepdim=True) > 1))[candidates.sample, candidates.label] & block.complete
         if not tied.any():
             return block
-        pairs, spent = candidates[tied], _Spent(block.passes, block.stalled)
+        pairs, spent = candidates[tied], _Spent(block.passes, block.forward_passes, block.stalled)
         if self.execution.meter is not None:
             self.execution.meter.expect(len(pairs.label) * (self.explore.passes + self.quantify.passes))
         x = block.x.contiguous(memory_format=self.execution.exact_layout)
@@ -109,6 +129,7 @@ class Regions:
         return replace(
             block,
             passes=spent.passes,
+            forward_passes=spent.forward_passes,
             stalled=spent.stalled,
             candidates=candidates[~tied].joined([part.candidates]),
             quantified=block.quantified[~tied].joined([part.quantified]),
@@ -213,15 +234,34 @@ def _rounds(classes: int) -> list[tuple[int, int]]:
     return list(pairwise(ends))
 
 
+def _best_views(candidates: Candidates, dropped: Tensor, count: int) -> tuple[Candidates, Tensor]:
+    """Of every class of ``count`` samples the candidate of the view at which it is best, the first of equals."""
+    view, sample = candidates.sample // count, candidates.sample % count
+    odds = candidates.table(candidates.log_odds, torch.full(dropped.shape, -torch.inf, dtype=candidates.log_odds.dtype))
+    odds = odds.view(-1, count, dropped.shape[1])
+    first = (odds == odds.amax(0)).int().argmax(0)
+    chosen = first[sample, candidates.label] == view
+    best = replace(candidates, sample=sample, view=view)[chosen]
+    return best, dropped.view(odds.shape).any(0)
+
+
 @dataclass
 class _Spent:
     """What the searches of a block cost so far."""
 
     passes: Tensor  # (N,)
+    forward_passes: Tensor  # (N,)
     stalled: Tensor  # (N,)
+
+    def add_views(self, other: _Spent) -> None:
+        """What the views of the samples cost, one view of all samples after the other."""
+        for name in ("passes", "forward_passes", "stalled"):
+            each = getattr(other, name).view(-1, len(self.passes)).sum(0)
+            setattr(self, name, getattr(self, name) + each)
 
     def add(self, sample: Tensor, result: SearchResult) -> None:
         self.passes = self.passes.index_add(0, sample, result.passes)
+        self.forward_passes = self.forward_passes.index_add(0, sample, result.forward_passes)
         self.stalled = self.stalled.index_add(0, sample, result.stalled)
 
 

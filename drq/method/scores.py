@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from drq.decision import Block, conclude
+from drq.decision import Block, Decision, conclude
 from drq.method.execution import Execution
 from drq.objectives import log_odds
 from drq.rows import per_row
@@ -17,11 +18,17 @@ from drq.search.loop import recompute
 REACHED_FLOOR, UNREACHED = -9e3, -1e4  # log-robustness is finite, and a class that was reached is above all that were not
 
 
-def log_robustness(execution: Execution, block: Block, samples: int) -> tuple[Tensor, Tensor]:
-    """(N, C) scores of a block from a batch of so many ``samples``, and (N,) passes, those for the scores included."""
+def log_robustness(
+    execution: Execution, block: Block, samples: int, kept: Callable[[Decision], Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """(N, C) scores of a block from a batch of so many ``samples``, and (N,) passes, those for the scores included.
+
+    ``kept`` tells where the answer of the model alone stands, and with it its own scores.
+    """
     with torch.no_grad():
         decision = conclude(block)
-    candidates, passes = block.candidates, block.passes + ~decision.found
+    alone_at = ~decision.found if kept is None else ~decision.found | kept(decision)
+    candidates, passes = block.candidates, block.passes + alone_at
     crowded = samples * block.classes.shape[1] > execution.chunk
     if torch.is_grad_enabled():
         odds = _attached_log_odds(execution, block, crowded)
@@ -32,15 +39,15 @@ def log_robustness(execution: Execution, block: Block, samples: int) -> tuple[Te
     table = candidates.table(odds, torch.full_like(block.logits, -torch.inf))
     runner_up = table.gather(1, decision.runner_up.clamp(min=0)[:, None])[candidates.sample, 0]
     odds = torch.where(block.complete, odds, torch.minimum(odds, runner_up))
-    scores = candidates.table(_log_confidence(odds), torch.full_like(block.logits, UNREACHED))
-    lost = (~decision.found).nonzero()[:, 0]
+    scores = candidates.table(log_confidence(odds), torch.full_like(block.logits, UNREACHED))
+    lost = alone_at.nonzero()[:, 0]
     if not len(lost):
         return scores, passes
     alone = execution.exact(block.x[lost]).log_softmax(1).clamp(min=REACHED_FLOOR)
     return scores.index_put((lost,), alone), passes
 
 
-def _log_confidence(odds: Tensor) -> Tensor:
+def log_confidence(odds: Tensor) -> Tensor:
     """Log f, bounded below; where it would round to 0 it still grows, by less than can be seen, so that its argmax is right."""
     limit = 80.0
     beyond = -math.exp(-limit) * limit / odds.clamp(min=limit)

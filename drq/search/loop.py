@@ -43,6 +43,7 @@ class SearchResult(Rows):
     value: Tensor  # its objective, infinite where there was none
     merit: Tensor  # what "best" compares: the value, or for `nearest` the distance
     passes: Tensor  # evaluations of the model
+    forward_passes: Tensor  # those of them that asked for no gradient
     stalled: Tensor  # steps whose gradient was zero, which moved nothing
     lowest: Tensor  # objective of the best point visited, admitted or not
 
@@ -56,7 +57,7 @@ class SearchResult(Rows):
         """The result before any point was visited."""
         unseen = torch.full((len(start),), torch.inf, dtype=start.dtype, device=start.device)
         count = torch.zeros(len(start), dtype=torch.long, device=start.device)
-        return cls(start, unseen, unseen, count, count, unseen)
+        return cls(start, unseen, unseen, count, count, count, unseen)
 
 
 class Observation(NamedTuple):
@@ -244,7 +245,9 @@ def update(method: Search, observation: Observation, ball: Ball, progress: Progr
     state, before = progress.state, progress.best
     best = _keep_best(before, observation, method.merit(observation.score, state.point, ball), state.point)
     if isinstance(count, Tensor):  # rows at their last observation do not move, so that a gradient of zero stops nothing there
-        best = replace(best, stalled=torch.where(count < method.steps, best.stalled, before.stalled))
+        on_way = count < method.steps
+        forward = torch.where(on_way, best.forward_passes, before.forward_passes + observation.passes)
+        best = replace(best, stalled=torch.where(on_way, best.stalled, before.stalled), forward_passes=forward)
     elif count == method.steps:
         return Progress(state, best)
     return Progress(method.move(observation, ball, state, before, count), best)
@@ -276,6 +279,7 @@ def _keep_best(best: SearchResult, observation: Observation, merit: Tensor, poin
         value=torch.where(better, observation.score.value, best.value),
         merit=torch.where(better, merit.detach(), best.merit),
         passes=best.passes + observation.passes,
+        forward_passes=best.forward_passes + (observation.passes if observation.gradient is None else 0),
         stalled=best.stalled + stalled,
         lowest=torch.fmin(best.lowest, observation.score.value.detach()),  # not a number is not low
     )

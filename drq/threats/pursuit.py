@@ -20,6 +20,7 @@ from drq.system.progress import Tell, silent
 from drq.threats.drq_target import DRQTarget
 from drq.threats.target import Target, Verdict
 from drq.threats.threat import BallThreat, Shifted
+from drq.threats.views_target import ViewsTarget
 
 logger = logging.getLogger("drq")
 
@@ -80,6 +81,7 @@ class Pursuit(BallThreat):
     follows_static: ClassVar[bool] = False  # whether it attacks the static model, which its points then count against, too
     costly: ClassVar[bool] = False  # whether a chain runs it only on the first samples of a dataset
     needs_gradients: ClassVar[bool] = False  # whether it follows gradients of the defence's scores
+    for_views: ClassVar[bool] = False  # whether it is meant for defences that look at views, and left out for others
 
     @abstractmethod
     def pursue(self, target: Target, ball: Ball, y: Tensor, standing: Standing) -> Tensor:
@@ -148,7 +150,9 @@ def as_target(model: nn.Module | Model | None) -> Target:
     each_its_own = isinstance(radius, Tensor) and radius.numel() > 1
     remedy = "samples are attacked in other batches than they were given in; use a number or drq.Calibrated()"
     require(not each_its_own, "model.radius", "not be one number for each sample", "a tensor", remedy)
-    return DRQTarget(model) if isinstance(model, DRQ) else Target(model)
+    if not isinstance(model, DRQ):
+        return Target(model)
+    return DRQTarget(model) if model.ball_searched else ViewsTarget(model)
 
 
 def plan(members: Sequence[Pursuit], target: Target, x: Tensor, classes: int, budget: float) -> dict[int, int]:
@@ -156,6 +160,8 @@ def plan(members: Sequence[Pursuit], target: Target, x: Tensor, classes: int, bu
     verdict, slopes, chosen = target.verdict_cost(x), target.has_gradients(x), {}
     budget -= verdict * (1 + (target.draws > 1))  # for the sample itself; for a random defence once more at the end
     for number, member in enumerate(members):
+        if member.for_views and not target.over_views:
+            continue
         if classes < member.fewest_classes:
             why = f"it needs {member.fewest_classes} classes, the model has {classes}"
         elif member.needs_gradients and not slopes:
@@ -167,7 +173,7 @@ def plan(members: Sequence[Pursuit], target: Target, x: Tensor, classes: int, bu
             budget -= cost
             continue
         logger.warning("drq: %s is not run: %s", member.title, why)
-    titles = ", ".join(member.title for member in members)
+    titles = ", ".join(member.title for member in members if target.over_views or not member.for_views)
     remedy = "the warnings say what each lacks; a larger budget (strength='full') may do"
     require(bool(chosen), "members", "have one that can be run on this defence", titles, remedy)
     return chosen

@@ -14,7 +14,7 @@ from drq.objectives import Model, dlr
 from drq.system.progress import Bar, Tell, silent
 from drq.threats.attacks import APGD, APGDTargeted, PGDAttack, PGDNoise
 from drq.threats.pursuit import ITSELF, Pursuit, Standing, as_target, run_members
-from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sampling, Static, Transfer
+from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sampling, Static, Transfer, ViewSampling
 from drq.threats.threat import BallThreat, Shifted
 
 BUDGETS = {"quick": 32_000, "full": 150_000}  # most passes for an image
@@ -60,7 +60,8 @@ class Team(BallThreat):
         lines.append(f"worst case, defended minus static: {found['gain']:+.1f} points")
         for title, count in found["defended"]["fell_to"].items():
             lines.append(f"  fell to {title}: {count}")
-        if idle := [title for title, count in found["tried"].items() if not count]:
+        extra = {member.title for member in self.members if member.for_views}
+        if idle := [title for title, count in found["tried"].items() if not count and title not in extra]:
             lines.append(f"  not run, or nobody was left to run on: {', '.join(idle)}")
         passes = found["passes"]
         lines.append(f"passes an image: {passes['mean']:.0f} on average, {passes['most']:.0f} at most, limit {passes['limit']:g}")
@@ -124,6 +125,7 @@ class RedTeam(Team):
         on_model: list[Static] = [APGD(**space), APGD(aim=dlr, **space), APGDTargeted(**space), PGDNoise(**space)]
         chain: list[Pursuit] = [Transfer(attack=attack, **space) for attack in on_model]
         chain += [Envelope(**space), Envelope(restart=1, **space), Envelope(steps=40, rank=1, **space), FewerSteps(**space)]
+        chain += [ViewSampling(**space)]
         if self.strength == "full":
             chain += [Transfer(attack=PGDAttack(**space), **space), Rivals(**space)]
             chain += [Envelope(steps=100, restart=restart, **space) for restart in (2, 3, 0)]

@@ -62,6 +62,8 @@ class Target:
         draws: over how many answers a random defence is averaged.
     """
 
+    over_views = False  # whether the defence looks at declared views of its input
+
     def __init__(self, defence: nn.Module, draws: int = 10) -> None:
         self.defence: Any = defence
         inner: Any = getattr(defence, "model", None)

@@ -16,6 +16,7 @@ from drq.method.execution import Execution, checked, prepare
 from drq.norms import Ball, Bounds, Norm, as_norm, check_bounds
 from drq.objectives import Model
 from drq.rows import Rows
+from drq.views import Gate, Views
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +119,10 @@ def plain(value: object) -> Any:
         return value.tolist()
     if isinstance(value, tuple | list):
         return [plain(each) for each in value]
+    if isinstance(value, Views):
+        return str(value)
+    if isinstance(value, Gate):
+        return {name: plain(each) for name, each in value.record.items()}
     if is_dataclass(value) and not isinstance(value, type):  # its own repr would hold addresses of functions
         held = ", ".join(f"{each.name}={plain(getattr(value, each.name))!r}" for each in fields(value) if each.repr)
         return f"{type(value).__name__}({held})"
