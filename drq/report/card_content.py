@@ -90,7 +90,8 @@ class CardContent(NamedTuple):
     def _drawn_changes(self) -> NDArray[Any]:
         """The sizes of all changes of both classes."""
         changes = np.nan_to_num(np.stack([each for _, label in self.best for each in self.changes(label)]))
-        return np.abs(changes.mean(1) if self.x.ndim == 3 else changes)
+        sizes: NDArray[Any] = np.abs(changes.mean(1) if self.x.ndim == 3 else changes)
+        return sizes
 
     @property
     def rule(self) -> str:

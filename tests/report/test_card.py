@@ -87,9 +87,10 @@ def test_names_are_whole_where_there_is_room():
     names = [f"{name} retriever from far away" for name in ("curly", "golden", "smooth", "flat")]
     other = replace(decision, base_label=decision.runner_up)
     figure = plots.card(other, names=names)
-    lines = [line for each in texts(figure) if names[int(decision.label)] in each.replace("\n", " ") for line in each.split("\n")]
-    assert len(lines) > 3
-    assert all(len(line) <= cards.REASONS[0] for line in lines)
+    answer, reasons = (each.get_text() for each in figure.subfigs[0].texts)
+    for text, most in ((answer, cards.ANSWER[0]), (reasons, cards.REASONS[0])):
+        assert all(names[int(label)] in text.replace("\n", " ") for label in (decision.label, decision.runner_up))
+        assert max(map(len, text.split("\n"))) <= most
     assert {each.get_text().split("\n")[0] for each in confidence_bars(figure).get_yticklabels()} == {*names}
     beside = confidence_bars(plots.card(decision, robust.slice(decision, pixels=4), names=names)).get_yticklabels()
     assert all(len(each.get_text().split("\n")[0]) == card_content.LONGEST for each in beside)
