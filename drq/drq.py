@@ -147,7 +147,7 @@ class DRQ(Wrapper):
         require(front is None or callable(front), "front", "be None or callable", repr(front), "drq.Restoration() is one")
         self.radius, self.alpha, self.front = radius, alpha, front
         self.gate = Gate.read(gate) if isinstance(gate, Mapping) else gate
-        check_views(self.views, self.gate, bounds, frozen, self.ball_searched and precision != "float32")
+        check_views(self.views, self.gate, bounds, frozen, self.ball_searched, precision != "float32")
         self.explore, self.quantify = explore, quantify
         self.classes, self.bounds, self.explore_base = classes, bounds, explore_base
         self.frozen = None if frozen is None else torch.as_tensor(frozen)
