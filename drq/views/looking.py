@@ -233,8 +233,9 @@ def check_views(
     """Views, gate and the other settings of a DRQ fit together: whether a ``ball`` is searched, and in ``lower`` precision."""
     known = gate is None or isinstance(gate, Gate)
     require(known, "gate", "be a drq.views.Gate or None", repr(gate), "robust.gated(x) learns one")
+    count = 1 if views is None else len(views)
     if gate is not None:
-        gate.check(1 if views is None or ball else len(views))
+        gate.check(1 if ball else count)
     if views is None:
         return
     require(frozen is None, "frozen", "be None with views, which change all features", "a mask", "leave out one of the two")
