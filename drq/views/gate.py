@@ -22,6 +22,7 @@ SMALLEST = 1e-6  # deviations below it count as one: a view that never differs h
 FEW = 100  # inputs below which the bound is too wide to rely on
 ROUNDING = 1e-4  # by which evidence may grow in another batch, relative to it: the last answer that was to stand still does
 NO_VIEWS = "have no means where a ball is searched or views are the input alone"
+SAME = 100  # rounding errors by which equal evidence may differ within a batch
 CONFIDENCE = 0.95  # of that bound
 
 
@@ -133,9 +134,10 @@ def threshold_for(evidence: Tensor, change: Tensor, changes: float) -> float:
     if len(leading) <= allowed:
         return -math.inf
     last = float(leading[allowed])
-    above = leading[leading > last]
+    size = max(1.0, abs(last))
+    above = leading[leading > last + SAME * torch.finfo(evidence.dtype).eps * size]
     apart = float(above[-1]) - last if len(above) else math.inf
-    return last + min(ROUNDING * max(1.0, abs(last)), apart / 2)
+    return last + min(ROUNDING * size, apart / 2)
 
 
 def largest_share(count: int, total: int) -> float:

@@ -76,7 +76,7 @@ def plain_loop(
     bounds: tuple[float, float] = (0.0, 1.0),
     near: list[list[int]] | None = None,
 ) -> Told:
-    """DRQ over the views of one sample ``x`` (1, ...), written as the method is told; ``near`` are the neighbours of each view."""
+    """DRQ over the views of one sample ``x`` (1, ...), as the method is told; ``near`` are the neighbours of each view."""
     seen = [each(x).clamp(*bounds) for each in looks]
     with torch.no_grad():
         odds = [log_odds(model(each)[0]) for each in seen]

@@ -66,7 +66,7 @@ def test_the_threshold_is_the_lowest_that_will_do(values, seed, changes):
     threshold = threshold_for(evidence, change, changes)
     passing = int((change & (evidence > threshold)).sum())
     assert passing <= changes * len(values) + 1e-9
-    if 0 < changes:
+    if changes > 0:
         lower = [each for each in sorted(set(evidence[change].tolist())) if each <= threshold]
         if lower:
             assert int((change & (evidence >= lower[-1])).sum()) > changes * len(values) - 1e-9
@@ -300,8 +300,8 @@ def test_a_gate_belongs_to_its_views():
     words = ["gate must have a mean and a deviation for each of 5 views besides the input, got 2: it was learnt for other views"]
     refused(drq.DRQ, model, views=VIEWS, gate=gate, words=words)
     assert drq.DRQ(model, views=Rotation(90, 3), gate=gate).gate == gate
-    for settings in ({}, {"radius": 0.1}, {"radius": 0.1, "views": Rotation(90, 3)}):
-        refused(drq.DRQ, model, **settings, gate=gate, words=["gate must have no means where a ball is searched"])
+    for more in ({}, {"radius": 0.1}, {"radius": 0.1, "views": Rotation(90, 3)}):
+        refused(drq.DRQ, model, **more, gate=gate, words=["gate must have no means where a ball is searched"])
     refused(drq.DRQ, model, gate=0.3, words=["gate must be a drq.views.Gate or None, got 0.3: robust.gated(x) learns one"])
 
 

@@ -126,21 +126,21 @@ def test_functions_of_your_own():
     assert as_views("Mirror()") == Mirror()
     assert as_views(alone) is alone
     words = ["inverted must return inputs like its own, (12, 3, 8, 8) of torch.float64, got"]
-    for wrong in (lambda x: x[0], lambda x: x.float(), lambda x: None):
+    for wrong in (lambda x: x[0], lambda x: x.float(), lambda x: x.tolist()):
         wrong.__name__ = "inverted"
         refused(as_views(wrong)[1], x, words=words)
 
 
-@pytest.fixture
-def mine(monkeypatch):
+@pytest.fixture(name="mine")
+def _mine(monkeypatch):
     module = ModuleType("module_of_mine")
     module.dim = lambda x: x / 2
     module.level = 3
     monkeypatch.setitem(sys.modules, "module_of_mine", module)
-    return module
 
 
-def test_functions_by_name(mine):
+@pytest.mark.usefixtures("mine")
+def test_functions_by_name():
     text = "Mirror() * python:module_of_mine:dim + python:module_of_mine:dim"
     refused(parse, text, words=["not run code unasked, got python:module_of_mine:dim: read what it would run", "allow_code=True"])
     looks, x = parse(text, allow_code=True), batch((3, 8, 8))
