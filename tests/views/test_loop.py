@@ -9,7 +9,7 @@ from testbed.every_view import EVERY, PICTURES, SHAPES, batch, each_set, flat, p
 
 import drq
 from drq import registry
-from drq.views import Gate, Mirror, Rotation
+from drq.views import Gain, Gamma, Gate, Mirror, Rotation, Scale, Shift, TimeShift
 from drq.views.view import Family, neighbours
 
 
@@ -134,6 +134,27 @@ def test_neighbours_are_those_that_differ_little():
             alike = ("mirrored" in one.name) == ("mirrored" in other.name)
             angle = [next((step[1] for step in each.steps if isinstance(step[0], Rotation)), 0.0) for each in (one, other)]
             assert bool(wider[first, second]) == (alike and abs(angle[0] - angle[1]) <= 30)
+
+
+def test_neighbours_all_around_and_of_other_kinds():
+    """All around, the last turn is next to the first; factors are compared by their ratio, ways by pixels."""
+    around = neighbours(Rotation(180, 8), 1 / 4)
+    angles = [0, 45, 90, 135, 180, -135, -90, -45]
+    assert around.tolist() == [[(one - other) % 360 in (0, 45, 315) for other in angles] for one in angles]
+    grown = [1, 0.5, 0.5**0.5, 2**0.5, 2]
+    ratios = [[max(one / other, other / one) <= 2**0.5 + 1e-9 for other in grown] for one in grown]
+    assert neighbours(Scale(2, 5), 0.5).tolist() == ratios
+    assert neighbours(Gain(2, 5), 0.5).tolist() == ratios
+    late = [0, -4, -2, 2, 4]
+    assert neighbours(TimeShift(4, 5), 0.5).tolist() == [[abs(one - other) <= 2 for other in late] for one in late]
+    ways = [(0, 0), (0, -1), (0, 1), (-1, 0), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1)]
+    steps = [[max(abs(one[0] - other[0]), abs(one[1] - other[1])) <= 1 for other in ways] for one in ways]
+    assert neighbours(Shift(3, 9), 1.0).tolist() == steps
+    assert torch.equal(neighbours(Shift(3, 9), 0.5), torch.eye(9) > 0)
+    alone = Mirror() + Gamma(0.5, 2) + Rotation(30, 3)
+    near = neighbours(alone, 1.0)
+    assert torch.equal(near, near.T)
+    assert near.nonzero().tolist() == [[0, 0], [0, 4], [0, 5], [1, 1], [2, 2], [3, 3], [4, 0], [4, 4], [5, 0], [5, 5]]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1 / 6, 1 / 3, 0.5, 1.0])
