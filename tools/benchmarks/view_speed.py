@@ -2,8 +2,8 @@
 
 One CIFAR-10 network, views without filters. Both are timed in turns, within the same seconds, and the shortest of many rounds
 counts: whatever else the machine does takes time away from both. On a CPU it is the time of one thread that counts. The bare
-model gets the same pictures in batches of the same size, in inference mode and either order in memory, as often as there are views;
-DRQ is compared with the faster one.
+model gets the same pictures in batches of the same size, as often as there are views, in inference mode, and in either order in
+memory; DRQ is compared with the faster one.
 """
 
 from __future__ import annotations
