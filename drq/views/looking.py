@@ -56,6 +56,8 @@ class Looking:
         most = max(1, TABLE_BYTES // (len(self.views) * count * item))
         for rows in torch.split(x, min(most, self._rows)) if len(x) else [x]:
             yield self._seen(rows)
+        if self.execution.meter is not None:
+            self.execution.meter.end()
 
     @property
     def _rows(self) -> int:

@@ -229,7 +229,10 @@ def test_it_is_the_rule_as_it_is_told(gate):
     assert float(found.evidence) == pytest.approx(lead)
     assert float(found.log_odds[0, 2]) == pytest.approx(own + lead)
     assert found.explored_at[0].tolist() == [0, 0, 1] if gate is None else True
-    held = outcome(odds, logits, gate=Gate(lead + 1e-9, *([], []) if gate is None else (gate.mean, gate.deviation)))
+    habit = ((), ()) if gate is None else (gate.mean, gate.deviation)
+    assert outcome(odds, logits, gate=Gate(float(found.evidence), *habit)).kept.tolist() == [True]  # it has to be exceeded
+    assert outcome(odds, logits, gate=Gate(lead - 1e-9, *habit)).kept.tolist() == [False]
+    held = outcome(odds, logits, gate=Gate(lead + 1e-9, *habit))
     assert held.kept.tolist() == [True]
     assert held.label.tolist() == [1]
     assert torch.equal(held.log_odds, at_x)

@@ -44,7 +44,7 @@ def test_every_family_is_here():
 def test_it_is_a_loop_over_views(name, gate):
     shape, looks = SHAPES[name], EVERY[name]
     others = len(looks) - 1
-    habits = ([0.3 * math.sin(each) for each in range(others)], [0.6 + 0.1 * each for each in range(others)])
+    habits = ([0.3 * math.cos(each) for each in range(others)], [0.6 + 0.1 * each for each in range(others)])
     gates = {None: None, "plain": Gate(0.4), "standardised": Gate(0.2, *habits)}
     x = batch(shape)
     found = same_as_loop(drq.DRQ(flat(shape), views=looks, gate=gates[gate]), x)
