@@ -209,6 +209,22 @@ def test_views_at_which_the_model_is_lost_are_left_out(alpha):
         drq.DRQ(Lost().eval(), views=looks).decide(x * 0 + 0.8)
 
 
+def test_views_that_were_left_out_are_nobodys_neighbours():
+    """Turned to the left, a bright corner is where the model is lost: the input and the turn to the right remain."""
+    inner, x = flat((3, 8, 8)), 0.8 * batch((3, 8, 8))
+    x[:, :, 0, 0] = 1
+
+    class LostInACorner(torch.nn.Module):
+        def forward(self, x):
+            return torch.where(x[:, 0, -1, 0, None] > 0.9, torch.inf, inner(x))
+
+    found = drq.DRQ(LostInACorner().eval(), views=Rotation(90, 3), alpha=1.0).decide(x)
+    both = torch.stack([drq.objectives.log_odds(inner(each)) for each in (x, x.rot90(-1, (2, 3)))])
+    torch.testing.assert_close(found.log_odds, both.amin(0), rtol=0, atol=1e-9)
+    torch.testing.assert_close(found.explored_log_odds, both.amax(0), rtol=0, atol=1e-9)
+    assert found.nonfinite.tolist() == [1] * 12
+
+
 def test_families_are_values():
     for looks in EVERY.values():
         for family in looks.families:
