@@ -170,6 +170,7 @@ def conclude(block: Block, keep_points: bool = False) -> Decision:
         view=_view_of(candidates, label, base),
         kept=torch.zeros_like(found),
         gate_margin=torch.full_like(margin, torch.nan),
+        nonfinite=torch.zeros_like(base),
         explored=_by_class(block, candidates.point) if keep_points else None,
         quantified=_by_class(block, _finished_points(block)) if keep_points else None,
         x=block.x if keep_points else None,

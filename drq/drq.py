@@ -147,7 +147,7 @@ class DRQ(Wrapper):
         require(front is None or callable(front), "front", "be None or callable", repr(front), "drq.Restoration() is one")
         self.radius, self.alpha, self.front = radius, alpha, front
         self.gate = Gate.read(gate) if isinstance(gate, Mapping) else gate
-        check_views(self.views, self.gate, bounds, frozen, self.ball_searched and precision != "float32")
+        check_views(self.views, self.gate, bounds, frozen, self.ball_searched, precision != "float32")
         self.explore, self.quantify = explore, quantify
         self.classes, self.bounds, self.explore_base = classes, bounds, explore_base
         self.frozen = None if frozen is None else torch.as_tensor(frozen)
@@ -239,11 +239,12 @@ class DRQ(Wrapper):
         with torch.inference_mode(False), torch.no_grad():
             if not self.ball_searched:
                 x, execution = self._prepared(x, listener)
-                parts = list(self._looking(execution, self.keep_points).decisions(x))
-                _end(execution)
+                parts = list(self._looking(execution, len(x), self.keep_points).decisions(x))
                 return parts[0].joined(parts[1:])
             with closing(self._blocks(x, self.keep_points, listener)) as blocks:
-                parts = [self._held(conclude(block, self.keep_points)) for _, block in blocks]
+                parts = [conclude(block, self.keep_points) for _, block in blocks]
+            if self.gate is not None:
+                parts = [gated_decision(each, self.gate) for each in parts]
         return parts[0].joined(parts[1:])
 
     def gated(
@@ -276,8 +277,7 @@ class DRQ(Wrapper):
         with torch.inference_mode(False), torch.no_grad():
             x, execution = ungated._prepared(x, self._listener)
             execution = replace(execution, model=execution.exact, searched=execution.exact, rounding=0.0)
-            gate = over_views(ungated._looking(execution, points=False), x, fit, standardised)
-            _end(execution)
+            gate = over_views(ungated._looking(execution, len(x), points=False), x, fit, standardised)
         return self.variant(gate=gate)
 
     def plane(
@@ -345,8 +345,8 @@ class DRQ(Wrapper):
                 with torch.set_grad_enabled(differentiated):
                     at_view = None if self.views is None else partial(self.views.of, bounds=self.bounds)
                     block = block.attached(self.after_front(x[rows]), at_view) if apart else block
-                    kept = None if self.gate is None else lambda decision: self._held(decision).kept
-                    parts.append(log_robustness(execution, block, len(x), kept))
+                    gated = None if self.gate is None else partial(gated_decision, gate=self.gate)
+                    parts.append(log_robustness(execution, block, len(x), gated))
         scores, passes = zip(*parts, strict=True)
         return torch.cat(scores), torch.cat(passes)
 
@@ -356,18 +356,14 @@ class DRQ(Wrapper):
             inside, execution = self._prepared(x.detach() if differentiated else x, self._listener)
             with torch.set_grad_enabled(differentiated):
                 source = envelope(inside, self.after_front(x)) if differentiated else inside
-                scores, passes = zip(*self._looking(execution, False).scores(source), strict=True)
-        _end(execution)
+                scores, passes = zip(*self._looking(execution, len(x), False).scores(source), strict=True)
         return torch.cat(scores), torch.cat(passes)
 
-    def _looking(self, execution: Execution, points: bool) -> Looking:
-        """How it looks at views without a ball."""
+    def _looking(self, execution: Execution, samples: int, points: bool) -> Looking:
+        """How it looks at views of so many samples without a ball."""
         assert self.views is not None
+        self._log_cost(samples, execution.classes)
         return Looking(execution, self.views, self.alpha, self.gate, self.classes, self.prune == "race", points)
-
-    def _held(self, decision: Decision) -> Decision:
-        """The decision behind the gate, where there is one."""
-        return decision if self.gate is None else gated_decision(decision, self.gate)
 
     def _prepared(self, x: Tensor, listener: Listener) -> tuple[Tensor, Execution]:
         """The batch as it is searched, and how the model is run on it; both are checked."""
@@ -385,7 +381,6 @@ class DRQ(Wrapper):
         if listener.progress is not False:
             meter = listener.meter("deciding", len(x) * self.most_passes(execution.classes))
             execution = replace(execution, meter=meter)
-        self._log_cost(len(x), execution.classes)
         return x, execution
 
     def _blocks(self, x: Tensor, points: bool, listener: Listener) -> Generator[tuple[Execution, Block]]:
@@ -394,6 +389,7 @@ class DRQ(Wrapper):
         radius = self.radius if isinstance(self.radius, Calibrated) else check_radius(self.radius, x)
         compiled = self.compile_model and not x.requires_grad
         carried_out = partial(self._engine.drive, execution) if compiled else partial(one_by_one, execution.solve)
+        self._log_cost(len(x), execution.classes)
         views = None
         if self.views is not None:
             self.views.check(x)
@@ -403,7 +399,8 @@ class DRQ(Wrapper):
         with closing(Regions(execution, radius, *settings).blocks(x, carried_out)) as blocks:
             for block in blocks:
                 yield execution, block
-        _end(execution)
+        if execution.meter is not None:
+            execution.meter.end()
 
     def _log_cost(self, samples: int, classes: int) -> None:
         passes = samples * self.most_passes(classes)
@@ -411,9 +408,3 @@ class DRQ(Wrapper):
             self._cost_was_logged = True
             advice = "classes=k searches only the k likeliest classes (not safe under attack)"
             logger.warning("drq: this call takes up to %s passes of the model; %s", f"{passes:,}", advice)
-
-
-def _end(execution: Execution) -> None:
-    """Tell whoever wants to know that the call is done."""
-    if execution.meter is not None:
-        execution.meter.end()

@@ -30,10 +30,11 @@ from drq.search.gradient import Smoothing
 from drq.system import downloads
 from drq.threats.corruptions import constants
 from drq.threats.threat import Shifted, Threat
+from drq.views.view import Family
 
 TABLES = {name: each for name, each in vars(registry).items() if isinstance(each, Registry)} | registry.THREATS
 ENTRIES = [(kind, name) for kind, table in TABLES.items() for name in table]
-CLASSES = {"NORMS": drq.Norm, "SEARCHES": drq.Search, "SMOOTHINGS": Smoothing, "PEERS": Peer} | dict.fromkeys(
+CLASSES = {"NORMS": drq.Norm, "SEARCHES": drq.Search, "SMOOTHINGS": Smoothing, "PEERS": Peer, "VIEWS": Family} | dict.fromkeys(
     registry.THREATS, Threat
 )
 KINDS = {
@@ -57,7 +58,7 @@ def test_what_is_registered_is_there(kind, name):
         assert isinstance(found, KINDS[kind])
     else:
         assert callable(found)
-    if kind in ("SEARCHES", "SMOOTHINGS", "FRONTS", "AIMS", "CORRUPTIONS", *registry.THREATS):
+    if kind in ("SEARCHES", "SMOOTHINGS", "FRONTS", "VIEWS", "AIMS", "CORRUPTIONS", *registry.THREATS):
         assert found.__name__ == name
     if kind == "PEERS":
         assert found.name == name
@@ -106,6 +107,23 @@ class Dark:
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.share * x
+
+
+@dataclass(frozen=True)
+class Negative(Family):
+    """Another view."""
+
+    level: float = 1.0
+
+    @property
+    def amounts(self) -> tuple[float, ...]:
+        return (self.level,)
+
+    def changed(self, x: Tensor, amount: float) -> Tensor:
+        return amount - x
+
+    def described(self, amount: float) -> str:
+        return f"negative at {amount:g}"
 
 
 @dataclass(frozen=True)
@@ -168,6 +186,7 @@ MADE_UP = {
     "TRAINED": ("cifar10-new", StoredModel("preact_resnet18", 10, Card("cifar10-new", "a new one"))),
     "ROBUSTBENCH": ("cifar10/Linf/New", StoredModel("preact_resnet18", 10, Card("", "another new one"))),
     "PACKAGED": ("wrapped", Packaged(NEW, "no_such_package", "new.pth", "0" * 64)),
+    "VIEWS": ("Negative", Negative),
     "PUBLISHED": ("new", Published(NEW, "new.pth", downloads.RemoteFile("https://example.org/new.pth", "0" * 64))),
     "SOURCES": ("mine:", ModelSource("models of mine", load_mine, "abc", ours=True)),
 }
@@ -196,6 +215,7 @@ def test_specs_find_it():
     tables = {
         "drq": {"norm": "sum", "radius": 0.1, "explore": "Slow", "quantify": {"search": "Gradient", "smooth": "Halved"}},
         "dark": {"norm": "l2", "radius": 0.1, "front": {"front": "Dark", "share": 0.25}},
+        "negative": {"defence": "drq", "views": "Negative(0.5) + Negative()"},
         "preset": {"defence": "drq", "preset": "slow"},
         "twice": {"times": 3},
     }
@@ -209,6 +229,7 @@ def test_specs_find_it():
     }
     assert spec.defences["drq"].around(load_flat()).norm == Sum()
     assert spec.defences["dark"].settings["front"] == Dark(0.25)
+    assert spec.defences["negative"].around(load_flat()).views.names == ("the input", "negative at 0.5", "negative at 1")
     assert spec.defences["preset"].settings == {"explore": drq.Gradient(2)}
     assert spec.defences["twice"] == Twice(3)
     assert spec.threats["Grey"].threat == Grey(0.25)

@@ -50,6 +50,10 @@ METHODS = {
     "unrolled": {"explore": drq.Gradient(3, unroll=True, direction="raw"), "quantify": drq.Gradient(3, unroll=True)},
     "calibrated": {"radius": drq.Calibrated(steps=5)},
     "bfloat16": {"precision": "bfloat16"},
+    "views": {"radius": drq.drq.CALIBRATED, "views": "Monotone(0.5, 2)"},
+    "views, gated": {"radius": drq.drq.CALIBRATED, "views": "Monotone(0.5, 2)", "gate": drq.views.Gate(0.1, (0, 1), (1, 2))},
+    "views, quantified": {"radius": drq.drq.CALIBRATED, "views": "Gain(4, 5)", "alpha": 0.5, "precision": "bfloat16"},
+    "views in balls": {"views": "Monotone(0.5, 2)"},
 }
 
 

@@ -90,7 +90,7 @@ def _by_drq(defence: DRQ, x: Tensor, y: Tensor) -> Answers:
         view=None if defence.views is None else decision.view,
         kept=None if defence.gate is None else decision.kept,
         gate_margin=None if defence.gate is None else decision.gate_margin,
-        nonfinite=decision.nonfinite,
+        nonfinite=None if defence.ball_searched else decision.nonfinite,
         margin=decision.margin,
         robustness=of(decision.robustness, label),
         true_robustness=of(decision.robustness, y),

@@ -230,8 +230,10 @@ def examine(model: nn.Module, x: Tensor, gradients: bool = True) -> Facts:
     remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
     reached = not wanted or slopes[0] is not None
     require(reached, "model", "let gradients reach its input", "an output detached from it", remedy)
-    row_bytes, layer_bytes = sum(stored.values()), max(stored.values(), default=GUESSED * row.numel() * row.element_size())
-    if isinstance(model, InPrecision) and model.dtype is not None:  # rounded weights are stored once a batch: they cancel
+    guessed = GUESSED * row.numel() * row.element_size()
+    layer_bytes = max(stored.values(), default=guessed)
+    row_bytes = sum(stored.values()) if stored or wanted else guessed
+    if stored and isinstance(model, InPrecision) and model.dtype is not None:  # rounded weights, stored once a batch, cancel
         with torch.enable_grad(), _stored(model) as stored_for_two:
             model(torch.cat([row, row]))
         row_bytes = max(0, sum(stored_for_two.values()) - row_bytes)
@@ -248,7 +250,7 @@ def _follows(model: nn.Module, row: Tensor) -> bool:
             model(row.detach().clone().requires_grad_())
     except torch.OutOfMemoryError:
         raise
-    except (RuntimeError, TypeError, ValueError, LookupError):
+    except Exception:  # whatever it is: the model is asked again without
         return False
     return True
 

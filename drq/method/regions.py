@@ -237,7 +237,7 @@ def _rounds(classes: int) -> list[tuple[int, int]]:
 def _best_views(candidates: Candidates, dropped: Tensor, count: int) -> tuple[Candidates, Tensor]:
     """Of every class of ``count`` samples the candidate of the view at which it is best, the first of equals."""
     view, sample = candidates.sample // count, candidates.sample % count
-    odds = candidates.table(candidates.log_odds, torch.full(dropped.shape, -torch.inf, dtype=candidates.log_odds.dtype))
+    odds = candidates.table(candidates.log_odds, candidates.log_odds.new_full(dropped.shape, -torch.inf))
     odds = odds.view(-1, count, dropped.shape[1])
     first = (odds == odds.amax(0)).int().argmax(0)
     chosen = first[sample, candidates.label] == view

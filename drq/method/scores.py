@@ -19,15 +19,15 @@ REACHED_FLOOR, UNREACHED = -9e3, -1e4  # log-robustness is finite, and a class t
 
 
 def log_robustness(
-    execution: Execution, block: Block, samples: int, kept: Callable[[Decision], Tensor] | None = None
+    execution: Execution, block: Block, samples: int, gated: Callable[[Decision], Decision] | None = None
 ) -> tuple[Tensor, Tensor]:
     """(N, C) scores of a block from a batch of so many ``samples``, and (N,) passes, those for the scores included.
 
-    ``kept`` tells where the answer of the model alone stands, and with it its own scores.
+    ``gated`` tells where the answer of the model alone stands, and with it its own scores.
     """
     with torch.no_grad():
         decision = conclude(block)
-    alone_at = ~decision.found if kept is None else ~decision.found | kept(decision)
+    alone_at = ~decision.found if gated is None else ~decision.found | gated(decision).kept
     candidates, passes = block.candidates, block.passes + alone_at
     crowded = samples * block.classes.shape[1] > execution.chunk
     if torch.is_grad_enabled():

@@ -63,10 +63,45 @@ def outcome(odds: Tensor, logits: Tensor, near: Tensor | None = None, gate: Gate
     )
 
 
+def in_doubt(odds: Tensor, logits: Tensor, near: Tensor | None, gate: Gate | None, rounding: Tensor) -> Tensor:
+    """(N,) bool: whether the label may be another one, since rounding moves differences of log-odds by up to ``rounding`` (N,).
+
+    The other arguments are those of :func:`outcome`.
+    """
+    base = logits.argmax(1)
+    own = odds[:, 0].gather(1, base[:, None])[:, 0]
+    counted = odds if gate is None else gate.standardised(odds, own)
+    if gate is not None:
+        rounding = rounding / min((1.0, *gate.deviation))  # so much are leads stretched
+    least, most = _span(counted, None if near is None else near.to(odds.device), rounding)
+    label = least.argmax(1, keepdim=True)
+    ahead = least.gather(1, label)[:, 0] - most.scatter(1, label, -torch.inf).amax(1)
+    if gate is None:
+        return ahead <= rounding
+    holds, opens = most.amax(1) - own + rounding <= gate.threshold, least.amax(1) - own - rounding > gate.threshold
+    return ~holds & ~(opens & (ahead > rounding))
+
+
+def _span(odds: Tensor, near: Tensor | None, rounding: Tensor) -> tuple[Tensor, Tensor]:
+    """(N, C) the least and the most by which each class may count, since rounding may hide which of its views is the best."""
+    explored = odds.amax(1, keepdim=True)
+    if near is None:
+        return explored[:, 0], explored[:, 0]
+    heights = _heights(odds)
+    lowest = torch.stack([heights[:, each].amin(1) for each in near], 1)
+    best = (odds >= explored - rounding[:, None, None]) & (odds > -torch.inf)
+    least, most = torch.where(best, lowest, torch.inf).amin(1), torch.where(best, lowest, -torch.inf).amax(1)
+    return torch.where(best.any(1), least, -torch.inf), most
+
+
+def _heights(odds: Tensor) -> Tensor:
+    """Log-odds among which the lowest one is looked for: views that were left out are nobody's neighbours."""
+    return torch.where(odds.amax(2, keepdim=True) > -torch.inf, odds, torch.inf)
+
+
 def _lowest(odds: Tensor, explored_at: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
     """(N, C) the lowest log-odds of every class among the neighbours of its best view, and where."""
-    present = odds.amax(2, keepdim=True) > -torch.inf  # views that were left out are nobody's neighbours
-    heights = torch.where(present, odds, torch.inf)
+    heights = _heights(odds)
     best, at = torch.full_like(odds[:, 0], -torch.inf), explored_at
     for number, neighbours in enumerate(near):
         places = neighbours.nonzero()[:, 0]

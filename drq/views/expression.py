@@ -23,8 +23,8 @@ def parse(text: str, *, allow_code: bool = False) -> Views:
         text: names of families with their settings, or ``python:package.module:function`` for a view of your own.
         allow_code: whether it may name such functions, whose modules are imported.
 
-    >>> str(parse("Rotation(90, 13) + (Mirror() + Blur()) * Contrast()"))
-    'Rotation(90, 13) + (Mirror() + Blur()) * Contrast()'
+    >>> str(parse("Rotation(60, views=9) + (Mirror() + Blur()) * Contrast()"))
+    'Rotation(60, 9) + (Mirror() + Blur()) * Contrast()'
     """
     fits = isinstance(text, str) and len(text) <= LONGEST
     require(fits, "views", f"be text of at most {LONGEST} characters", f"{str(text)[:80]!r}", EXAMPLE)

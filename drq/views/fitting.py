@@ -16,7 +16,6 @@ from drq.objectives import log_odds
 from drq.views.contest import outcome
 from drq.views.gate import Gate, habits, margin_evidence, threshold_for
 from drq.views.looking import Looking, Looks
-from drq.views.view import neighbours
 
 
 class Fit(NamedTuple):
@@ -55,12 +54,11 @@ class Fit(NamedTuple):
 def over_views(looking: Looking, x: Tensor, fit: Fit, standardised: bool) -> Gate:
     """A gate for views."""
     looks = list(looking.blocks(x))
-    near = neighbours(looking.views, looking.alpha) if looking.alpha else None
     plain = Gate(-math.inf)
     if standardised:
         odds, own = torch.cat([each.odds for each in looks]), torch.cat([_own(each) for each in looks])
         plain = Gate(-math.inf, *habits(odds, own))
-    found = [outcome(each.odds, each.logits, near, plain) for each in looks]
+    found = [outcome(each.odds, each.logits, looking.near, plain) for each in looks]
     base = torch.cat([each.logits.argmax(1) for each in looks])
     evidence, label = (torch.cat([getattr(each, name) for each in found]) for name in ("evidence", "open_label"))
     gate = fit.gate(evidence, base, label, plain)

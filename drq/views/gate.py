@@ -21,6 +21,8 @@ logger = logging.getLogger("drq")
 SMALLEST = 1e-6  # deviations below it count as one: a view that never differs has no habit to measure by
 FEW = 100  # inputs below which the bound is too wide to rely on
 ROUNDING = 1e-4  # by which evidence may grow in another batch, relative to it: the last answer that was to stand still does
+NO_VIEWS = "have no means where a ball is searched or views are the input alone"
+SAME = 100  # rounding errors by which equal evidence may differ within a batch
 CONFIDENCE = 0.95  # of that bound
 
 
@@ -85,7 +87,7 @@ class Gate:
     def check(self, views: int) -> None:
         """Numbers of each view belong to as many views."""
         fits = not self.mean or len(self.mean) == views - 1
-        rule = f"have a mean and a deviation for each of {views - 1} views besides the input"
+        rule = f"have a mean and a deviation for each of {views - 1} views besides the input" if views > 1 else NO_VIEWS
         require(fits, "gate", rule, len(self.mean), "it was learnt for other views: robust.gated(x) learns another")
 
     def standardised(self, odds: Tensor, own: Tensor) -> Tensor:
@@ -108,7 +110,8 @@ class Gate:
         made = type(self)(**self.record | {"inputs": len(change), "changed": int(change.sum())})
         logger.info("drq: gate: %s", made)
         if len(change) < FEW and self.threshold < math.inf:
-            warnings.warn(f"drq: a gate learnt from {len(change)} inputs promises little: {made}", stacklevel=3)
+            message = f"drq: a gate learnt from {len(change)} inputs promises little: {made}"
+            warnings.warn(message, stacklevel=5)  # where gated() was called
         return made
 
 
@@ -131,9 +134,10 @@ def threshold_for(evidence: Tensor, change: Tensor, changes: float) -> float:
     if len(leading) <= allowed:
         return -math.inf
     last = float(leading[allowed])
-    above = leading[leading > last]
+    size = max(1.0, abs(last))
+    above = leading[leading > last + SAME * torch.finfo(evidence.dtype).eps * size]
     apart = float(above[-1]) - last if len(above) else math.inf
-    return last + min(ROUNDING * max(1.0, abs(last)), apart / 2)
+    return last + min(ROUNDING * size, apart / 2)
 
 
 def largest_share(count: int, total: int) -> float:

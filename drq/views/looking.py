@@ -17,7 +17,7 @@ from drq.norms import Bounds
 from drq.objectives import Model, log_odds
 from drq.rows import Rows
 from drq.search.loop import recompute
-from drq.views.contest import Outcome, outcome, table
+from drq.views.contest import Outcome, in_doubt, outcome, table
 from drq.views.gate import Gate
 from drq.views.view import Views, neighbours
 
@@ -32,6 +32,7 @@ class Looks(Rows):
     logits: Tensor  # (N, C) at the input itself
     classes: Tensor  # (N, K) that take part
     odds: Tensor  # (N, V, C)
+    largest: Tensor  # (N,) the largest logit at any view, whatever its sign
     passes: Tensor  # (N,)
     nonfinite: Tensor  # (N,) views whose logits were not finite, which are left out
 
@@ -55,6 +56,8 @@ class Looking:
         most = max(1, TABLE_BYTES // (len(self.views) * count * item))
         for rows in torch.split(x, min(most, self._rows)) if len(x) else [x]:
             yield self._seen(rows)
+        if self.execution.meter is not None:
+            self.execution.meter.end()
 
     @property
     def _rows(self) -> int:
@@ -69,8 +72,12 @@ class Looking:
 
     def outcome(self, looks: Looks) -> Outcome:
         """Who wins."""
-        near = neighbours(self.views, self.alpha) if self.alpha else None
-        return outcome(looks.odds, looks.logits, near, self.gate)
+        return outcome(looks.odds, looks.logits, self.near, self.gate)
+
+    @property
+    def near(self) -> Tensor | None:
+        """(V, V) which views are neighbours; None where each stands for itself."""
+        return neighbours(self.views, self.alpha) if self.alpha else None
 
     def scores(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """(N, C) log-robustness and (N,) passes; where ``x`` asks for a gradient, through the view by which each class counts."""
@@ -129,32 +136,24 @@ class Looking:
         odds = table(whole, None if self.classes is None else classes)
         passes = torch.ones_like(classes[:, 0]).index_fill(0, where, len(self.views))
         left_out = (odds.amax(2) == -torch.inf).sum(1) - (len(self.views) - passes)
-        return Looks(x, logits, classes, odds, passes, left_out)
+        largest = torch.where(whole.isfinite(), whole.abs(), 0).amax((1, 2))
+        return Looks(x, logits, classes, odds, largest, passes, left_out)
 
     def _settled(self, looks: Looks, where: Tensor) -> Looks:
         """The same with samples looked at again in the precision of x where rounding may have decided."""
-        found, near = self.outcome(looks), self.execution.near(looks.logits)
-        if self.gate is not None:
-            near = near / min(1.0, *self.gate.deviation)  # so much are leads stretched
-        leads = found.log_odds.topk(2).values
-        doubt = leads[:, 0] - leads[:, 1] <= near
-        if self.gate is not None:
-            doubt = doubt | ((found.evidence - self.gate.threshold).abs() <= near)
-        again = where[doubt[where]]
+        doubt = in_doubt(looks.odds, looks.logits, self.near, self.gate, self.execution.rounding * looks.largest)
+        again = where[(doubt | (looks.nonfinite > 0))[where]]
         if not len(again):
             return looks
         if self.execution.meter is not None:
             self.execution.meter.expect(len(again) * len(self.views))
             self.execution.meter.count(len(again))
         exact, x = self.execution.exact, looks.x[again].contiguous(memory_format=self.execution.exact_layout)
-        logits = torch.cat([exact(x)[:, None], self._others(x, exact)], 1)
-        odds = table(logits, None if self.classes is None else looks.classes[again])
-        return replace(
-            looks,
-            logits=looks.logits.index_put((again,), logits[:, 0]),
-            odds=looks.odds.index_put((again,), odds),
-            passes=looks.passes.index_add(0, again, torch.full_like(again, len(self.views))),
-        )
+        sure = self._looks(x, exact(x), looks.classes[again], self._others(x, exact), torch.arange(len(again), device=x.device))
+        settled = {
+            name: getattr(looks, name).index_put((again,), getattr(sure, name)) for name in ("logits", "odds", "nonfinite")
+        }
+        return replace(looks, **settled, passes=looks.passes.index_add(0, again, sure.passes))
 
     def _decision(self, looks: Looks, found: Outcome) -> Decision:
         base = looks.logits.argmax(1)
@@ -230,20 +229,22 @@ def _likeliest(logits: Tensor, count: int) -> Tensor:
     return logits.argsort(dim=1, descending=True, stable=True)[:, :count]
 
 
-def check_views(views: Views | None, gate: Gate | None, bounds: Bounds | None, frozen: Tensor | None, lower: bool) -> None:
-    """Views, gate and the other settings of a DRQ fit together; ``lower`` tells that a ball is searched in lower precision."""
+def check_views(
+    views: Views | None, gate: Gate | None, bounds: Bounds | None, frozen: Tensor | None, ball: bool, lower: bool
+) -> None:
+    """Views, gate and the other settings of a DRQ fit together: whether a ``ball`` is searched, and in ``lower`` precision."""
     known = gate is None or isinstance(gate, Gate)
     require(known, "gate", "be a drq.views.Gate or None", repr(gate), "robust.gated(x) learns one")
+    count = 1 if views is None else len(views)
     if gate is not None:
-        gate.check(1 if views is None else len(views))
+        gate.check(1 if ball else count)
     if views is None:
         return
     require(frozen is None, "frozen", "be None with views, which change all features", "a mask", "leave out one of the two")
-    require(
-        not lower, "precision", "be float32 where a ball is searched around views", "a lower one", "leave out radius or precision"
-    )
+    fits, remedy = not (ball and lower), "leave out radius or precision"
+    require(fits, "precision", "be float32 where a ball is searched around views", "a lower one", remedy)
     unit = [str(each) for each in views.families if each.unit_range]
-    low, high = (0.0, 1.0) if bounds is None else bounds
+    low, high = (-math.inf, math.inf) if bounds is None else bounds
     inside = bool(torch.as_tensor(low).min() >= 0) and bool(torch.as_tensor(high).max() <= 1)
     require(
         inside or not unit, "bounds", f"lie in [0, 1] for {', '.join(unit)}", bounds, "scale inputs, or leave these views out"

@@ -36,6 +36,7 @@ class Gain(OfSound):
     graded: ClassVar[bool] = True
     neutral: ClassVar[float] = 1.0
     stays: ClassVar[bool] = False
+    told_by_amount: ClassVar[bool] = True
     factor: float = 4.0
     views: int = 5
 
@@ -59,15 +60,16 @@ class Gain(OfSound):
 
 @dataclass(frozen=True)
 class TimeShift(OfSound):
-    """Earlier and later by whole samples, in equal steps; what enters is silence, 0.
+    """Earlier and later by whole samples, in steps as equal as these allow; what enters is silence, 0.
 
     Args:
-        samples: the most, a multiple of half the number of views.
+        samples: the most.
         views: how many, the sound itself among them: an odd number.
     """
 
     graded: ClassVar[bool] = True
     stays: ClassVar[bool] = False  # bounds need not hold 0
+    told_by_amount: ClassVar[bool] = True
     samples: int = 800
     views: int = 5
 
@@ -103,6 +105,7 @@ class NoiseFloor(OfSound):
     """
 
     stays: ClassVar[bool] = False  # bounds need not hold 0
+    told_by_amount: ClassVar[bool] = True
     levels: tuple[float, ...] = (0.01,)
 
     def __init__(self, *levels: float) -> None:
@@ -131,6 +134,8 @@ class Monotone(Family):
 
     rule: ClassVar[str] = "be rows of a table (N, features)"
     unit_range: ClassVar[bool] = True
+    stays: ClassVar[bool] = False  # bounds may be narrower
+    told_by_amount: ClassVar[bool] = True
     exponents: tuple[float, ...] = (0.5, 2.0)
 
     def __init__(self, *exponents: float) -> None:

@@ -40,6 +40,7 @@ class Rotation(OfPictures):
     """
 
     graded: ClassVar[bool] = True
+    told_by_amount: ClassVar[bool] = True
     degrees: float = 90.0
     views: int = 13
 
@@ -85,6 +86,7 @@ class Scale(OfPictures):
 
     graded: ClassVar[bool] = True
     neutral: ClassVar[float] = 1.0
+    told_by_amount: ClassVar[bool] = True
     factor: float = 2.0
     views: int = 9
 
@@ -214,7 +216,6 @@ def short(value: object) -> str:
 
 def check_reach(name: str, value: object, low: float, high: float, remedy: str) -> None:
     """A number above ``low``, and not above ``high``."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    fits = number and not value <= low and value <= high and value < math.inf
+    fits = isinstance(value, Real) and not isinstance(value, bool) and not value <= low and value <= high and value < math.inf
     most = f", {high:g} at most" if high < math.inf else ", and finite"
     require(fits, name, f"be a number above {low:g}{most}", short(value), remedy)

@@ -20,9 +20,10 @@ class Toned(OfPictures):
     """A family of views of pictures in [0, 1]."""
 
     unit_range: ClassVar[bool] = True
+    stays: ClassVar[bool] = False  # bounds may be narrower
 
 
-class One(Toned):
+class One(OfPictures):
     """A family with a single view besides the picture."""
 
     @property
@@ -31,7 +32,7 @@ class One(Toned):
 
 
 @dataclass(frozen=True)
-class Contrast(One):
+class Contrast(One, Toned):
     """Every channel stretched to its full range, which fog and haze narrow."""
 
     def changed(self, x: Tensor, amount: float) -> Tensor:
@@ -42,7 +43,7 @@ class Contrast(One):
 
 
 @dataclass(frozen=True)
-class Detail(One):
+class Detail(One, Toned):
     """Stretched, then fine detail scaled to the share of contrast that it has in clear pictures: :class:`drq.Restoration`.
 
     Args:
@@ -77,6 +78,7 @@ class Gamma(Toned):
     tensor([[[[0.5000]]]])
     """
 
+    told_by_amount: ClassVar[bool] = True
     exponents: tuple[float, ...] = (0.6, 1.6)
 
     def __init__(self, *exponents: float) -> None:
@@ -118,7 +120,7 @@ class Blur(One):
 
 
 @dataclass(frozen=True)
-class Sharpen(One):
+class Sharpen(One, Toned):
     """What a 3 x 3 blur takes away, added once more.
 
     Args:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from drq.errors import require
 from drq.norms import Ball, Bounds
-from drq.rows import per_row
 
 MOST_VIEWS = 1000  # in one set; a product grows quickly
 SLACK = 1e-9  # by which rounding may move a neighbour away
@@ -52,6 +51,11 @@ class View:
     def name(self) -> str:
         """What it is called: its changes in the order in which they are made."""
         return ", ".join(family.described(amount) for family, amount in self.steps) or "the input"
+
+    @property
+    def effect(self) -> tuple[tuple[object, float], ...]:
+        """What tells it from views that change something else; families may reach the same one in different steps."""
+        return tuple((type(family) if family.told_by_amount else family, amount) for family, amount in self.steps)
 
     def is_near(self, other: View, share: float) -> bool:
         """Whether both differ by amounts alone, and by none of more than a share of what its family reaches."""
@@ -101,10 +105,12 @@ class Views(ABC):
     @cached_property
     def members(self) -> tuple[View, ...]:
         """Every view, once."""
-        found = tuple(dict.fromkeys((View(), *self.others)))
+        found = dict[object, View]()
+        for each in (View(), *self.others):
+            found.setdefault(each.effect, each)
         remedy = "leave some out: every view costs a pass of the model"
         require(len(found) <= MOST_VIEWS, "views", f"be at most {MOST_VIEWS}", len(found), remedy)
-        return found
+        return tuple(found.values())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,12 +147,12 @@ class Views(ABC):
 
     def of(self, x: Tensor, number: Tensor, bounds: Bounds | None = None) -> Tensor:
         """(N, ...) of every sample of ``x`` (N, ...) the view with its ``number`` (N,), inside bounds; differentiable in x."""
-        seen = x
-        for each in sorted(set(number.tolist())):
-            mask = number == each
-            rows = mask.nonzero()[:, 0]
-            seen = torch.where(per_row(mask, x), x.index_put((rows,), self[each].inside(x[rows], bounds)), seen) if each else seen
-        return seen
+        if not len(x):
+            return x
+        wanted = sorted(set(number.tolist()))
+        places = [(number == each).nonzero()[:, 0] for each in wanted]
+        seen = [self[each].inside(x[rows], bounds) for each, rows in zip(wanted, places, strict=True)]
+        return torch.cat(seen)[torch.cat(places).argsort()]
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,7 @@ class Family(Views):
     graded: ClassVar[bool] = False  # whether amounts can be compared, so that views have neighbours
     neutral: ClassVar[float] = 0.0  # the amount that changes nothing
     rule: ClassVar[str] = "be a batch (N, ...)"  # what it takes, for errors
+    told_by_amount: ClassVar[bool] = False  # whether a change by some amount is the same whatever the other settings are
     unit_range: ClassVar[bool] = False  # whether inputs have to lie in [0, 1]
     stays: ClassVar[bool] = True  # whether what it makes of inputs inside their bounds lies inside them
 

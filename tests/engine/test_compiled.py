@@ -209,3 +209,18 @@ def test_what_follows_a_look_is_the_same_when_compiled(norm, monkeypatch):
             graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
         assert graphs[1] == graphs[2]
     assert not torch._dynamo.utils.counters["graph_break"]
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_views_are_looked_at_by_what_is_compiled(precision):
+    model, x = network(0, classes=5, gain=4), inputs(0, 30, 4)
+    if precision == "bfloat16":
+        model, x = model.float(), x.float()
+    fast, plain = (drq.DRQ(model, views="Monotone(0.3, 3)", compile=each, precision=precision) for each in (True, False))
+    agree(fast.decide(x), plain.decide(x))
+    agree(fast.gated(x.repeat(4, 1)).decide(x), plain.gated(x.repeat(4, 1)).decide(x))
+    assert fast._engine.models
+    assert torch.equal(fast(x.clone().requires_grad_()).argmax(1), fast.decide(x).label)
+    around, each = (drq.DRQ(model.double(), "linf", 0.1, views="Monotone(0.3)", compile=each) for each in (True, False))
+    agree(around.decide(x.double()), each.decide(x.double()))
