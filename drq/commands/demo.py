@@ -27,10 +27,9 @@ def demo(
 ) -> None:
     """Show DRQ at work on handwritten digits, with a report.
 
-    Trains a small network adversarially on scikit-learn's digits, which takes some seconds, once: it is kept in DRQ_CACHE, by
-    default ~/.cache/drq. Then evaluates it with and without DRQ: on clean images, under noise, blur, rotation, translation and
-    attacks, and under a red team that attacks DRQ itself. It takes two minutes on two cores. The numbers are measured, whether
-    DRQ is ahead or not.
+    The first run trains a small network adversarially on scikit-learn's digits, in some seconds, and keeps it in the folder
+    DRQ_CACHE, by default ~/.cache/drq. The network is then evaluated with and without DRQ: on clean images, under noise, blur,
+    rotation, translation and attacks, and under a red team that attacks DRQ itself. That takes two minutes on two cores.
     """
     from drq.commands import evaluation_output, terminal
     from drq.evaluation.loop import evaluate
