@@ -52,13 +52,13 @@ def judge(context: WorkerContext, shard: Shard) -> ShardRows:
         key = _shift_key(context, shard, subject, x, y)
         shifted = _shifted(context, shard, subject, made[shard.task.defences[0]], x, y, index, key)
         shared = _common_columns(context, shard, subject) | _base_columns(subject.model, x, y, index, shifted)
-        asked = {}
+        columns = {}
         for name, defence in made.items():
             ask = partial(_defence_columns, defence, subject.model, x, y, shifted.x, context.rounding)
-            asked[name] = ANSWERED.get(_answer_key(context, name, key), ask)
+            columns[name] = ANSWERED.get(_answer_key(context, name, key), ask)
     count = max(0, min(context.first + context.keep_images, shard.last) - shard.first)
     kept = shifted.x[:count].cpu().numpy() if count else None
-    hashes = zip(shard.task.row_hashes, asked.items(), strict=True)
+    hashes = zip(shard.task.row_hashes, columns.items(), strict=True)
     parts = [shared | each | {"defence": name, "row_hash": known} for known, (name, each) in hashes]
     return ShardRows(_stacked(parts, len(x)), kept)
 

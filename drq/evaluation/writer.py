@@ -86,8 +86,8 @@ class Writer:
     def record_missing(self, missing: Mapping[str, str]) -> None:
         """Note in run.json what turned out to be missing, and why."""
         if missing:
-            told = [*self.run.about["missing"], *({"what": what, "why": why} for what, why in missing.items())]
-            self.run = Run(self.run.path, {**self.run.about, "missing": told})
+            entries = [*self.run.about["missing"], *({"what": what, "why": why} for what, why in missing.items())]
+            self.run = Run(self.run.path, {**self.run.about, "missing": entries})
             _write_description(self.run)
 
     def add_history(self, line: Mapping[str, Any]) -> None:
