@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drq.commands.app import AsJson, Quiet, app, examples, print_to_stderr
-from drq.errors import require
+from drq.errors import imported, require
 
 if TYPE_CHECKING:
     from drq.evaluation.spec import Spec
@@ -35,7 +35,8 @@ def demo(
     from drq.evaluation.loop import evaluate
     from drq.report import run_report
 
-    run_report.require_all()
+    for name, purpose in (("sklearn", "the digits"), ("polars", "records"), ("matplotlib", "the report")):
+        imported(name, f"{purpose} of drq demo", "pip install 'decision-region-quantification[demo]'")  # which has all three
     spec = tour(images, seed)
     with terminal.progress(quiet) as track:
         train_model(track, print_to_stderr)
