@@ -80,3 +80,12 @@ def test_names_that_nobody_had_are_not_found():
             import_module(name)
     assert isinstance(import_module("drq.search"), ModuleType)
     assert not hasattr(import_module("drq.search"), "nothing")
+
+
+@pytest.mark.parametrize(("module", "old"), [(module, old) for module, names in old_names.RENAMED.items() for old in names])
+def test_old_words_lead_to_the_present_ones(module, old):
+    new = old_names.RENAMED[module][old]
+    with pytest.warns(DeprecationWarning, match=rf"{module}\.{old} is \S+\.{new} since 0\.2") as told:
+        before = getattr(import_module(module), old)
+    assert [Path(each.filename) for each in told] == [Path(__file__)], "it names the line that asks"
+    assert before is getattr(import_module(old_names.ROOMS.get(module, module)), new)

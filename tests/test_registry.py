@@ -231,6 +231,11 @@ def test_loaders_find_it():
 
 
 @pytest.mark.usefixtures("made_up")
+def test_a_model_may_be_trained_in_it():
+    assert Card("mine", norm="sum", radius=0.1).explored == {"norm": "sum", "radius": 0.2}
+
+
+@pytest.mark.usefixtures("made_up")
 def test_lists_have_it(capsys):
     for command in ("models", "data", "threats"):
         assert main([command]) == 0

@@ -16,6 +16,7 @@ from drq.images import View
 from drq.method.adapters import Wrapper
 from drq.objectives import Model
 from drq.presets import PAPER_REACH
+from drq.registry import NORMS
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Card:
     licence: str | None = None  # of these
 
     def __post_init__(self) -> None:
-        known = self.norm in (None, "l1", "l2", "linf")
-        require(known, "norm", "be None, l1, l2 or linf", repr(self.norm), "None for a model without adversarial training")
+        known, names = self.norm is None or self.norm in NORMS, ", ".join(NORMS)
+        require(known, "norm", f"be None or one of {names}", repr(self.norm), "None for a model without adversarial training")
         above = self.radius is None or (isinstance(self.radius, int | float) and 0 < self.radius < math.inf)
         require(above, "radius", "be None or a number above 0", repr(self.radius), "None where there was no attack in training")
         seen = self.view is None or isinstance(self.view, View)
