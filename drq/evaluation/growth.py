@@ -94,7 +94,7 @@ def continued(path: Path, before: About, now: About, numbers: Collection[int]) -
 
 
 def spec_hashes(about: About) -> list[str]:
-    """Of every spec that a run has had, the oldest first."""
+    """The hashes of all specs that a run has had, the oldest first."""
     return [*about.get("spec_hashes", [about["spec_hash"]])]
 
 

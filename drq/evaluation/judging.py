@@ -196,7 +196,7 @@ def _defence_columns(
 
 
 def _cosine(answers: Answers, change: Tensor) -> Tensor:
-    """Of the angle between what the threat did and where the answer was found; NaN where either did not move."""
+    """The cosine of the angle between what the threat did and where the answer was found; NaN where either did not move."""
     assert answers.way is not None
     first, second = change.flatten(1), answers.way.flatten(1)
     still = (first == 0).all(1) | (second == 0).all(1)

@@ -126,7 +126,7 @@ class WorkerContext:
 
     @classmethod
     def of(cls, spec: Spec, device: str) -> WorkerContext:
-        """For the shards of a spec; the device "auto" is chosen where a shard is judged."""
+        """The context for the shards of a spec; the device "auto" is chosen where a shard is judged."""
         every = 2**62 if spec.keep_images is True else int(spec.keep_images)
         models = {name: GivenObject(each) for name, each in spec.given_models.items()}
         data = {name: GivenObject(each) for name, each in spec.given_data.items()}

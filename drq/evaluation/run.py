@@ -37,7 +37,7 @@ AGAIN = "delete that file, and the same drq evaluate computes its rows again"
 
 @dataclass(frozen=True)
 class Run:
-    """A run, to read.
+    """A run on disk, opened for reading.
 
     Args:
         path: its directory.

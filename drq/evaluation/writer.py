@@ -36,7 +36,7 @@ class Writer:
         self.finished = {path.stem for path in (run.path / "records").glob("*.parquet")}
 
     def has(self, shard: Shard) -> bool:
-        """Whether its rows are kept."""
+        """Whether the rows of this shard are in the run already."""
         return shard.task.key in self.finished or shard.key in self.done
 
     def check(self) -> None:
