@@ -232,7 +232,7 @@ class DRQ(Wrapper):
         """
         return through(self.variant(front=None, progress=False), self.after_front(x), u, v, extent, pixels, everywhere)
 
-    def slice(self, decision: Decision, pixels: int = 60) -> Plane:
+    def slice(self, decision: Decision, pixels: int = 60, progress: ProgressOption = False) -> Plane:
         """The plane through a sample and the explored points of its winner and its runner-up, for :func:`drq.report.plots.card`.
 
         The first coordinate is the Euclidean distance from the sample towards the winner's point, the second that towards what
@@ -242,8 +242,9 @@ class DRQ(Wrapper):
         Args:
             decision: of one sample, with its points.
             pixels: points along each side of the grid. Each is decided on, with the radius of the sample.
+            progress: whether that is shown, where it takes some seconds, as :meth:`decide` does.
         """
-        return sliced(self.variant(front=None, progress=False), decision, pixels)
+        return sliced(self.variant(front=None, progress=False), decision, pixels, progress)
 
     def forward(self, x: Tensor) -> Tensor:
         """Log-robustness (N, C) of every class; its argmax is the label.

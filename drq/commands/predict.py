@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +17,6 @@ from drq.commands.app import MISTAKE, AsJson, Quiet, app, examples, print_to_std
 from drq.commands.completion import DEVICES, complete_with, either, model_names
 from drq.errors import InputError, require
 from drq.registry import NORMS, PRESETS
-
-if TYPE_CHECKING:
-    from drq.serving.predict import Prediction, Predictor
 
 
 @app.command(
@@ -85,7 +84,7 @@ def predict(
     require(not (as_json and csv == "-"), "--csv", rule, "-", remedy)
     drawable = pixels is None or (explain is not None and pixels >= 2)
     require(drawable, "--slice", "be at least 2, beside --explain", pixels, "20 show where regions are, 60 their shape")
-    found, counts, pictures = [], Counter[str](), listed(paths)
+    found, counts, seconds, pictures = [], Counter[str](), 0.0, listed(paths)
     cards = card_files(explain, len(pictures))
     chosen = choose_model(model, preset, classes)
     with terminal.csv_writer(csv) as put_row:
@@ -95,11 +94,13 @@ def predict(
         if chosen.note and not quiet:
             print_to_stderr(chosen.note)
         show = terminal.prediction_printer(pictures) if csv is None and not as_json else None
-        with terminal.picture_progress(len(pictures), quiet or (csv == "-" and sys.stdout.isatty())) as tell:
+        with terminal.picture_progress(len(pictures), quiet or (csv == "-" and sys.stdout.isatty())) as (tell, draw):
             for place, answer in enumerate(predictor.stream(pictures, tell=tell)):
                 facts = answer.as_json(abstain_below)
                 put_row(facts)
                 counts.update(name for name in ("changed", "abstained", "error") if facts.get(name))
+                counts["passes"] += facts.get("passes", 0)
+                seconds += facts.get("seconds", 0.0)
                 if as_json:
                     found.append(facts)
                 if isinstance(answer, Refusal):
@@ -107,22 +108,21 @@ def predict(
                 elif show:
                     show(answer, abstain_below)
                 if cards and not isinstance(answer, Refusal):
-                    _explain(predictor, answer, cards[place], pixels, facts, aloud=show is not None)
+                    card = partial(predictor.explain, answer, cards[place], pixels, draw)
+                    _explain(card, cards[place], facts, aloud=show is not None)
     if as_json:
         typer.echo(json.dumps(found, indent=2, allow_nan=False))
     elif csv != "-":
-        terminal.show_totals(len(pictures), counts, csv)
+        terminal.show_totals(len(pictures), counts, seconds, csv)
     return MISTAKE if counts["error"] else 0
 
 
-def _explain(
-    predictor: Predictor, answer: Prediction, path: Path, pixels: int | None, facts: dict[str, Any], aloud: bool
-) -> None:
+def _explain(card: Callable[[], None], path: Path, facts: dict[str, Any], aloud: bool) -> None:
     """Draw the card of an answer, and name its file where answers are shown."""
     from drq.commands import terminal
 
     try:
-        predictor.explain(answer, path, pixels)
+        card()
     except OSError as error:
         remedy = "name a file that can be written"
         raise InputError(f"--explain must {remedy}, got {str(path)!r} ({error.strerror}): choose another folder") from error

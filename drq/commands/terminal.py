@@ -24,6 +24,7 @@ from drq.errors import InputError, require
 from drq.models.digits import Track
 from drq.serving.predict import Prediction
 from drq.system.files import atomic_write
+from drq.system.progress import ProgressOption
 
 SHOWN = 5  # classes that are shown of a picture
 FEW = 3  # up to so many pictures are shown in full
@@ -47,11 +48,19 @@ def progress(quiet: bool) -> Iterator[Track]:
 
 
 @contextmanager
-def picture_progress(pictures: int, quiet: bool) -> Iterator[Callable[[float], None] | None]:
-    """Show a bar for pictures; yield a function that takes how many are done, fractions included, or None without a bar."""
+def picture_progress(pictures: int, quiet: bool) -> Iterator[tuple[Callable[[float], None] | None, ProgressOption]]:
+    """Show a bar for pictures, and one for the regions of a slice while they are looked for.
+
+    It yields two functions, or None and False without bars: one takes how many pictures are done, fractions included, the other
+    takes passes of the model for a slice, done and in all.
+    """
     with _bar(quiet) as bar:
-        task = bar.add_task("pictures", total=pictures)
-        yield None if bar.disable else lambda done: bar.update(task, completed=done)
+        task, slices = bar.add_task("pictures", total=pictures), bar.add_task("regions", visible=False)
+
+        def draw(done: int, total: int) -> None:
+            bar.update(slices, completed=done, total=total, visible=done < total)
+
+        yield (None, False) if bar.disable else (lambda done: bar.update(task, completed=done), draw)
 
 
 @contextmanager
@@ -144,8 +153,15 @@ def show_prediction_line(width: int, found: Prediction, abstain_below: float) ->
     show(f"{found.margin:6.3f}  {found.robustness:10.3f}  {found.picture:{width}}  {answer}")
 
 
-def show_totals(pictures: int, counts: Counter[str], place: str | None) -> None:
-    """Print totals, where pictures are many or answers were written to a file, and the legend for answers that were printed."""
+def show_totals(pictures: int, counts: Counter[str], seconds: float, place: str | None) -> None:
+    """Print totals, where pictures are many or answers were written to a file, and the legend for answers that were printed.
+
+    Args:
+        pictures: how many there were.
+        counts: of what became of them, and of passes of the model.
+        seconds: that the answers took.
+        place: the file that they were written to.
+    """
     if place or pictures > FEW:
         texts = {
             "changed": "answered otherwise than by the model alone",
@@ -156,7 +172,7 @@ def show_totals(pictures: int, counts: Counter[str], place: str | None) -> None:
             f"{pictures} picture{'s' if pictures > 1 else ''}",
             *(f"{counts[name]} {words}" for name, words in texts.items()),
         ]
-        show(f"{f'{place}: ' if place else ''}{', '.join(parts)}.")
+        show(f"{f'{place}: ' if place else ''}{', '.join(parts)}.", cost(counts["passes"], seconds))
     if not place and not counts["error"]:
         show_legend()
 
@@ -188,7 +204,16 @@ def sentences(found: Prediction, abstain_below: float) -> list[str]:
     if found.abstains(abstain_below):
         answer = f"No answer: the margin {found.margin:.3f} is below {abstain_below:g}. The best guess is {found.answer}."
     region = "" if found.radius is None else f" Explored: {found.norm} within {found.radius:.3g}."
-    return [answer, f"Cost: {found.passes} passes of the model, {found.seconds:.1f} s.{region}"]
+    return [answer, f"{cost(found.passes, found.seconds)}{region}"]
+
+
+def cost(passes: int, seconds: float) -> str:
+    """Return what answers cost in words.
+
+    >>> cost(1260, 39.9)
+    'Cost: 1,260 passes of the model, 39.9 s.'
+    """
+    return f"Cost: {passes:,} passes of the model, {seconds:.1f} s."
 
 
 @contextmanager

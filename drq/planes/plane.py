@@ -20,6 +20,7 @@ from drq.method.execution import TOLERANCE, Execution, prepare
 from drq.norms import Ball, Bounds, Norm
 from drq.rows import in_order
 from drq.search.loop import check_count
+from drq.system.progress import ProgressOption
 from drq.system.threads import threads
 
 Extent = tuple[float, float, float, float]
@@ -138,6 +139,7 @@ def through(
     pixels: int,
     everywhere: bool = False,
     clip: bool = False,
+    progress: ProgressOption = False,
 ) -> Plane:
     """Compute the plane through x; for the arguments see :meth:`drq.DRQ.plane`."""
     check_count("pixels", pixels, "300 draw smooth boundaries", least=2)
@@ -155,7 +157,8 @@ def through(
         require(bool(decision.found), "x", rule, "none that calibration found", remedy)
         robust = robust.variant(radius=float(decision.radius))
     points = axes.points(across, up)
-    answers = _answers(robust, execution, Ball(points, 0.0, robust.norm, robust.bounds).clip(points) if clip else points)
+    points = Ball(points, 0.0, robust.norm, robust.bounds).clip(points) if clip else points
+    answers = _answers(robust.variant(keep_points=False, progress=progress), execution, points)
     maps: dict[str, Any] = {name: values.cpu().reshape(pixels, pixels) for name, values in answers.items()}
     facts: dict[str, Any] = {"x": x, "decision": decision, "calibrated": calibrated, "calibrated_label": label}
     return Plane(axes, extent, across, up, **maps, **facts, alpha=robust.alpha, norm=robust.norm)
@@ -228,7 +231,7 @@ def _decide(robust: Decider, execution: Execution, points: Tensor) -> Decision:
     """Decide on all points, for a small model on a CPU in as many threads as torch has.
 
     The operations of a small model are too short to be divided among cores. Every thread has its own copy of the model, so that
-    modules that keep state do not disturb each other.
+    modules that keep state do not disturb each other. Threads tell of no progress: small models do not take long.
     """
     count = min(torch.get_num_threads(), len(points) // LEAST_POINTS)
     # Other threads would compile again, and autocast does not extend to them.
@@ -236,7 +239,7 @@ def _decide(robust: Decider, execution: Execution, points: Tensor) -> Decision:
     if not execution.small or count < 2 or single_thread:
         return robust.decide(points)
     try:
-        robusts = [robust] + [robust.replica() for _ in range(count - 1)]
+        robusts = [each.variant(progress=False) for each in (robust, *(robust.replica() for _ in range(count - 1)))]
     except Exception:  # a user's module may fail to be copied in any way
         return robust.decide(points)
     places = [

@@ -9,16 +9,17 @@ from drq.decision import Decision
 from drq.errors import require
 from drq.planes.plane import Decider, Extent, Plane, through
 from drq.seeds import generator
+from drq.system.progress import ProgressOption
 
 WIDTH = 1.6  # side of the slice, as a multiple of the largest distance between the three points
 LEAST_DEPARTURE = 1e-6  # share of its length by which a direction must depart from the others
 
 
-def sliced(robust: Decider, decision: Decision, pixels: int) -> Plane:
+def sliced(robust: Decider, decision: Decision, pixels: int, progress: ProgressOption = False) -> Plane:
     """Compute the slice; for the arguments see :meth:`drq.DRQ.slice`."""
     u, v = directions(decision)
     assert decision.x is not None
-    return through(robust, decision.x, u, v, _window(decision, u, v), pixels, clip=True)
+    return through(robust, decision.x, u, v, _window(decision, u, v), pixels, clip=True, progress=progress)
 
 
 def directions(decision: Decision) -> tuple[Tensor, Tensor]:

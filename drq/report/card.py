@@ -6,8 +6,9 @@ the colours of cividis, which get lighter all the way from the lowest value to t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from drq.planes.plane import Plane
 
 WIDTH = 7.4  # inches
-TEXT_HEIGHT, BARS_HEIGHT = 0.66, 2.7  # inches
+BARS_HEIGHT = 2.7  # inches
+ANSWER, REASONS = (80, 0.17, 10), (108, 0.15, 8)  # characters of a line, its height in inches, size of the font
 SMALL = 7  # font size
 STYLES: tuple[dict[str, Any], ...] = ({"facecolor": "white", "hatch": ""}, *found_points.STYLES)  # from light to dark
 MARKS = ("X", "P")  # markers of the explored points in a slice: winner, runner-up
@@ -40,7 +42,7 @@ def card(
     """Draw how DRQ decided on one sample: the points it found, their changes, the confidences there, and the answer.
 
     Images are shown next to each other, with their changes; of tabular features, those that changed most are shown. All changes
-    in a card have the same scale, which is stated and depends only on the norm and the radius.
+    in a card have the same scale, which is stated.
 
     Args:
         decision: a decision on one sample, with its points: ``robust.variant(keep_points=True).decide(x)``. For one of several
@@ -54,26 +56,48 @@ def card(
         same = plane.x.shape[1:] == content.x.shape and torch.equal(plane.x[0].cpu(), torch.from_numpy(content.x))
         require(same, "plane", "go through the sample of the decision", "one through another", "robust.slice(decision) makes it")
     points = found_points.layout_for(content.x, features)
-    heights = [TEXT_HEIGHT, points.height, BARS_HEIGHT]
+    text = _Text.from_sentences(content.sentences())
+    heights = [text.height, points.height, BARS_HEIGHT]
     figure: Figure = imported("matplotlib.figure", "plots", plane_plots.REMEDY).Figure(
         figsize=(WIDTH, sum(heights)), layout="constrained"
     )
     parts: Any = figure.subfigures(3, 1, height_ratios=heights)
     top, middle, bottom = parts
-    answer, *reasons = content.sentences()
-    top.text(0.01, 0.93, answer, fontsize=10, fontweight="bold", va="top")
-    top.text(0.01, 0.52, "\n".join(reasons), fontsize=8, va="top", linespacing=1.35)
+    text.draw(top)
     points.draw(middle, content)
     if plane is None:
-        _confidences(bottom, content)
+        _confidences(bottom, content, content.name)
     else:
         left, right = bottom.subfigures(1, 2, width_ratios=[1.1, 1.5])
-        _confidences(left, content)
+        _confidences(left, content, content.short_name)
         _slices(right, plane, content)
     return figure
 
 
-def _confidences(figure: Any, content: CardContent) -> None:
+class _Text(NamedTuple):
+    """What stands above the pictures, in lines that fit."""
+
+    answer: list[str]
+    reasons: list[str]
+
+    @classmethod
+    def from_sentences(cls, sentences: Sequence[str]) -> _Text:
+        answer, *reasons = sentences
+        return cls(textwrap.wrap(answer, ANSWER[0]), [line for each in reasons for line in textwrap.wrap(each, REASONS[0])])
+
+    @property
+    def height(self) -> float:
+        """In inches."""
+        return 0.19 + len(self.answer) * ANSWER[1] + len(self.reasons) * REASONS[1]
+
+    def draw(self, figure: Any) -> None:
+        """Write the answer in bold, and the reasons below it."""
+        below = 0.15 + len(self.answer) * ANSWER[1]
+        figure.text(0.01, 1 - 0.05 / self.height, "\n".join(self.answer), fontsize=ANSWER[2], fontweight="bold", va="top")
+        figure.text(0.01, 1 - below / self.height, "\n".join(self.reasons), fontsize=REASONS[2], va="top", linespacing=1.35)
+
+
+def _confidences(figure: Any, content: CardContent, name: Callable[[int], str]) -> None:
     """Draw three bars for each class, the winner on top. Where quantification was pruned, an empty bar shows the upper bound."""
     ax = figure.subplots()
     classes, values, width = content.shown_classes(), content.confidences(), 0.84 / len(PLACES)
@@ -86,7 +110,7 @@ def _confidences(figure: Any, content: CardContent) -> None:
                 bar.set(facecolor="none", linestyle=(0, (2, 2)))
             note = ax.text(value + 0.015, line, missing or f"{value:.3f}", fontsize=SMALL - 1, va="center_baseline")
             note.set_in_layout(False)  # there is room for it
-    found_points.name_rows(ax, [_class_with_roles(content, each) for each in classes])
+    found_points.name_rows(ax, ["\n".join([name(each), *_roles(content, each)]) for each in classes])
     options = {"ncols": 3, "frameon": False, "fontsize": SMALL, "handlelength": 1.4, "columnspacing": 0.9}
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper right", **options)
     ax.set(xlim=(0, 1.25), xticks=(0, 0.5, 1), xticklabels=("0", "0.5", "1"))
@@ -97,11 +121,11 @@ def _confidences(figure: Any, content: CardContent) -> None:
     ax.set_xlabel("\n".join(["confidence", *some]), fontsize=SMALL)
 
 
-def _class_with_roles(content: CardContent, label: int) -> str:
-    """Return the name of a class and its roles in the decision."""
+def _roles(content: CardContent, label: int) -> list[str]:
+    """Return the roles of a class in the decision, in a line if there are any."""
     own = ["model alone"] if label == int(content.decision.base_label) else []
-    parts = [part for part, each in content.best if each == label] + own
-    return "\n".join([content.short_name(label), *([", ".join(parts)] if parts else [])])
+    roles = [role for role, each in content.best if each == label] + own
+    return [", ".join(roles)] if roles else []
 
 
 def _slices(figure: Any, plane: Plane, content: CardContent) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 6  # classes whose confidences are shown
 PLACES = ("at the input", "explored", "quantified")  # points whose confidences are shown
-LONGEST = 18  # characters of a class's name beside images and bars
+LONGEST = 18  # characters of a class's name in a line where there is little room
+LEAST_SHOWN = 1 / 3  # of the largest change: changes that are smaller have a colour of their own
 
 
 def format_radius(value: float) -> str:
@@ -71,37 +73,49 @@ class CardContent(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """The limit of the colour scale for changes of pixels.
+        """The limit of the colour scale for changes of pixels, as they are drawn: of colours, their mean.
 
-        It is the geometric mean of the most that a single pixel can change, the radius, and of the most that all pixels can
-        change together. For linf both are the radius.
+        For linf it is the radius, which every pixel may use. Other norms share the radius out among the pixels, most of which
+        hardly change: of a large picture, nothing would be seen with a limit that depended on the radius alone.
         """
-        return float(np.sqrt(self.radius * self._even_change)) or 1.0
+        return self.radius if self.even else float(self._drawn_changes.max()) * LEAST_SHOWN or 1.0
 
     @property
-    def _even_change(self) -> float:
-        """The most that every feature changes where all change by the same amount."""
+    def even(self) -> bool:
+        """Whether all features can change as much as a single one."""
         assert self.decision.norm is not None
-        return self.radius / float(self.decision.norm.length(torch.ones(1, self.x.size, dtype=torch.float64)))
+        return float(self.decision.norm.length(torch.ones(1, self.x.size, dtype=torch.float64))) == 1.0
+
+    @property
+    def _drawn_changes(self) -> NDArray[Any]:
+        """The sizes of all changes of both classes."""
+        changes = np.nan_to_num(np.stack([each for _, label in self.best for each in self.changes(label)]))
+        sizes: NDArray[Any] = np.abs(changes.mean(1) if self.x.ndim == 3 else changes)
+        return sizes
 
     @property
     def rule(self) -> str:
         """The scale of changes in words."""
         span = f"from -{format_radius(self.scale)} to {format_radius(self.scale)}"
-        if self._even_change == self.radius:
-            return f"{span}, the radius"
-        alone, together = format_radius(self.radius), format_radius(self._even_change)
-        return f"{span}:\nthe geometric mean of {alone}, by which one value can change, and {together}, by which all can together"
+        return f"{span}, the radius" if self.even else f"{span}, a third of the largest"
 
     @property
     def best(self) -> list[tuple[str, int]]:
         """The two classes whose points are shown, with their roles."""
         return [("winner", self.winner), ("runner-up", self.runner_up)]
 
+    def name(self, label: int) -> str:
+        """Return the name of a class."""
+        return self.names[label] if label >= 0 else "none"
+
     def short_name(self, label: int) -> str:
-        """Return the name of a class, shortened."""
-        name = self.names[label] if label >= 0 else "none"
+        """Return the name of a class in a short line."""
+        name = self.name(label)
         return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+
+    def narrow_name(self, label: int) -> str:
+        """Return the name of a class in at most two short lines."""
+        return "\n".join(textwrap.wrap(self.name(label), LONGEST, max_lines=2, placeholder="…"))
 
     def points(self, label: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the explored and the quantified point (...) of a class, NaN where there is none."""
@@ -140,7 +154,7 @@ class CardContent(NamedTuple):
         """Return the answer, its evidence and its cost, a line each."""
         decision, robustness = self.decision, self.decision.robustness[0].tolist()
         margin = f"margin {float(decision.margin):.3f}"
-        first, base = self.short_name(self.winner), self.short_name(int(decision.base_label))
+        first, base = self.name(self.winner), self.name(int(decision.base_label))
         agrees = "as the model alone does" if int(decision.base_label) == self.winner else f"where the model alone answers {base}"
         answer = f"DRQ answers {first}, {agrees}."
         evidence = f"Lowest confidence near the best point of each class: {first} {robustness[self.winner]:.3f}"
@@ -149,5 +163,5 @@ class CardContent(NamedTuple):
         elif self.runner_up < 0:
             why = f"{evidence}; no other class was reached: {margin}."
         else:
-            why = f"{evidence}, {self.short_name(self.runner_up)} {robustness[self.runner_up]:.3f}: {margin}."
+            why = f"{evidence}, {self.name(self.runner_up)} {robustness[self.runner_up]:.3f}: {margin}."
         return [answer, why, f"Searched: {self.region}. Cost: {int(decision.passes)} passes of the model."]

@@ -45,7 +45,7 @@ class Images:
                 self._image(ax, point, title, low, high)
             for ax, change, title in zip(axes[2:], content.changes(label), titles[2:], strict=True):
                 self._image(ax, change, title, -content.scale, content.scale, cmap="cividis")
-            axes[0].set_ylabel(f"{role}\n{content.short_name(label)}", fontsize=8)
+            axes[0].set_ylabel(f"{role}\n{content.narrow_name(label)}", fontsize=8)
             last += axes[2:]
         _colour_bar(part, last, content)
 
@@ -88,7 +88,7 @@ class Features:
                 )
             ax.axvline(0, color=plot_style.INK, linewidth=0.8)
             ax.set_xlim(-1.04 * content.radius, 1.04 * content.radius)
-            ax.set_title(f"{role}: {content.short_name(label)}", fontsize=8, pad=4)
+            ax.set_title(f"{role}: {content.name(label)}", fontsize=8, pad=4)
             ax.set_xlabel(
                 f"change, from -{format_radius(content.radius)} to {format_radius(content.radius)}, the radius", fontsize=SMALL
             )
@@ -140,7 +140,8 @@ def _colour_bar(part: Any, axes: list[Axes], content: CardContent) -> None:
     drawn = next((ax.images[0] for ax in axes if ax.images), None)
     if drawn is None:
         return
-    bar = part.colorbar(drawn, ax=axes, ticks=[-content.scale, 0, content.scale], fraction=0.03, pad=0.02, aspect=28)
+    ticks, beyond = [-content.scale, 0, content.scale], "neither" if content.even else "both"
+    bar = part.colorbar(drawn, ax=axes, ticks=ticks, extend=beyond, fraction=0.03, pad=0.02, aspect=28)
     mean = " Of colours, their mean." if content.x.ndim == 3 and len(content.x) > 1 else ""
     part.supxlabel(f"All changes have one scale, {content.rule}.{mean}", fontsize=SMALL)
     bar.ax.set_yticklabels([f"-{format_radius(content.scale)}", "0", format_radius(content.scale)], fontsize=SMALL)

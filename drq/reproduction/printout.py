@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
 COLUMNS = ("model", "data", "threat", "defence", "paper", "ours", "gain there", "gain here", "p", "sign", "images", "passes")
 IMPROVE, AUGMENT, FRONT, SHIFT, *ATTACKED = BEYOND["improve"]
+*NETWORKS, ATTACKED_NETWORKS = BEYOND["networks"]
 BEYOND_THE_PAPER: Mapping[str, Callable[[polars.DataFrame], Iterable[str]]] = {  # how each experiment's rows are formatted
     **dict.fromkeys(BEYOND["peers"], lambda rows: [overview.summary(rows, None)]),
-    **dict.fromkeys((*BEYOND["redteam"], *ATTACKED), overview.verdicts),
+    **dict.fromkeys((*BEYOND["redteam"], *ATTACKED, ATTACKED_NETWORKS), overview.verdicts),
+    **dict.fromkeys(NETWORKS, lambda rows: [_ours_alone(cells.our_cells(rows))]),
     **dict.fromkeys((IMPROVE, AUGMENT), lambda rows: [gains.table(rows), gains.findings(rows)]),
     FRONT: lambda rows: [gains.table(rows, overview.ALONE)],
     SHIFT: lambda rows: [gains.table(rows, gains.RESTORED)],
@@ -116,12 +118,17 @@ def _beyond(shown: polars.DataFrame, record: Record | None) -> str:
         return ""
     ours = cells.our_cells(record.rows).filter(pl.col("victim") == "base", ~pl.col("threat").is_in(shown["threat"].to_list()))
     ours = ours.filter(~pl.col("suite").is_in(shown["suite"].to_list()), pl.col("threat") != WORST_CASE)
+    return f"Beyond the paper:\n\n{_ours_alone(ours)}" if len(ours) else ""
+
+
+def _ours_alone(ours: polars.DataFrame) -> str:
+    """Return a table of our cells for which the paper has no numbers."""
     lines = [
         dict(zip(COLUMNS, _row(row | dict.fromkeys(("value", "gain", "sign"))), strict=True))
         for row in ours.iter_rows(named=True)
     ]
     names = ("model", "data", "threat", "defence", "ours", "gain here", "p", "images", "passes")
-    return f"Beyond the paper:\n\n{text_table(names, ([line[name] for name in names] for line in lines))}" if lines else ""
+    return text_table(names, ([line[name] for name in names] for line in lines))
 
 
 def _other_signs(name: str, shown: polars.DataFrame, record: Record | None, reason: Reason | None) -> Iterator[str]:

@@ -213,13 +213,13 @@ class Predictor:
             decision=decision if self.robust.keep_points else None,
         )
 
-    def explain(self, found: Prediction, path: Path, pixels: int | None = None) -> None:
+    def explain(self, found: Prediction, path: Path, pixels: int | None = None, progress: ProgressOption = False) -> None:
         """Draw the card of an answer to a file, with a slice of so many points a side; see :func:`drq.report.plots.card`."""
         from drq.report import plots
 
         assert found.decision is not None
         sliced = pixels is not None and bool(found.decision.found)  # without a radius there is nothing to go through
-        plane = self.robust.slice(found.decision, pixels) if sliced and pixels else None
+        plane = self.robust.slice(found.decision, pixels, progress) if sliced and pixels else None
         figure = plots.card(found.decision, plane, names=self.card.classes)
         with atomic_write(path) as file:
             figure.savefig(file, format=path.suffix[1:].lower(), dpi=200)

@@ -48,11 +48,11 @@ def test_the_command_draws_a_card(command, photos, tmp_path, ending):
 def test_the_command_draws_a_slice(command, photos, tmp_path, monkeypatch):
     asked = []
     real = drq.DRQ.slice
-    monkeypatch.setattr(drq.DRQ, "slice", lambda self, decision, pixels: asked.append(pixels) or real(self, decision, pixels))
+    monkeypatch.setattr(drq.DRQ, "slice", lambda self, decision, *given: asked.append(given) or real(self, decision, *given))
     paths = [tmp_path / "plain.png", tmp_path / "sliced.png"]
     assert command(photos[0], "--explain", str(paths[0]))[0] == 0
     assert command(photos[0], "--explain", str(paths[1]), "--slice", "5")[0] == 0
-    assert asked == [5]
+    assert asked == [(5, False)]  # and no bar, where standard error is no terminal
     assert paths[0].read_bytes() != paths[1].read_bytes()
     for wrong in (["--slice", "5"], ["--slice", "1", "--explain", str(paths[0])]):
         status, _, errors = command(photos[0], *wrong)

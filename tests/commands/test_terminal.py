@@ -55,10 +55,12 @@ def shown(monkeypatch, errors, quiet=False):
     """What a bar is told of three pictures, where there is one."""
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", errors)
-        with terminal.picture_progress(3, quiet) as tell:
+        with terminal.picture_progress(3, quiet) as (tell, draw):
+            assert (tell is None) == (draw is False)
             if tell is not None:
                 tell(0.0)
                 tell(1.5)
+                draw(300, 400)
             return tell is not None
 
 
@@ -66,6 +68,7 @@ def test_pictures_count_in_part(screen, monkeypatch):
     assert shown(monkeypatch, screen)
     assert "pictures" in screen.getvalue()
     assert "50%" in screen.getvalue()
+    assert re.search(r"regions .*75%", screen.getvalue())
     for errors, quiet in ((Screen(), True), (io.StringIO(), False)):
         assert not shown(monkeypatch, errors, quiet)
         assert errors.getvalue() == ""

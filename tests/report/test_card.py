@@ -68,16 +68,32 @@ def test_images_are_those_of_the_decision(channels):
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_all_changes_have_one_symmetric_scale(norm):
-    """The radius for linf; else the geometric mean of what one feature can change and of what all 108 can together."""
-    radii, share = {"linf": ((0.1, 0.2), 1), "l2": ((1, 2), 108**-0.25), "l1": ((9, 12), 108**-0.5)}[norm]
-    for radius in radii:
-        expected = radius * share
+    """The radius for linf; else a third of the largest change that is drawn, so that most of the small ones are seen."""
+    for radius in {"linf": (0.1, 0.2), "l2": (1, 2), "l1": (9, 12)}[norm]:
         figure = plots.card(about(norm=norm, radius=radius)[1])
         changes = [each for each in pictures(figure) if each.get_cmap().name == "cividis"]
         assert len(changes) == 4
+        largest = max(float(np.abs(each.get_array()).max()) for each in changes)
+        expected = radius if norm == "linf" else largest / 3
+        assert 0 < largest <= 1.001 * radius
         for each in changes:
             assert each.get_clim() == pytest.approx((-expected, expected), rel=1e-5)
         assert any(card_content.format_radius(expected) in each and "one scale" in each for each in texts(figure))
+
+
+def test_names_are_whole_where_there_is_room():
+    """Whole above the pictures, in lines that fit, and beside the bars; shortened beside bars next to a slice."""
+    robust, decision = about()
+    names = [f"{name} retriever from far away" for name in ("curly", "golden", "smooth", "flat")]
+    other = replace(decision, base_label=decision.runner_up)
+    figure = plots.card(other, names=names)
+    answer, reasons = (each.get_text() for each in figure.subfigs[0].texts)
+    for text, most in ((answer, cards.ANSWER[0]), (reasons, cards.REASONS[0])):
+        assert all(names[int(label)] in text.replace("\n", " ") for label in (decision.label, decision.runner_up))
+        assert max(map(len, text.split("\n"))) <= most
+    assert {each.get_text().split("\n")[0] for each in confidence_bars(figure).get_yticklabels()} == {*names}
+    beside = confidence_bars(plots.card(decision, robust.slice(decision, pixels=4), names=names)).get_yticklabels()
+    assert all(len(each.get_text().split("\n")[0]) == card_content.LONGEST for each in beside)
 
 
 def confidence_bars(figure):

@@ -57,6 +57,28 @@ def test_regions_of_a_slice_are_those_of_the_plane(monkeypatch):
         assert torch.equal(after == -1, before == -1)
 
 
+def test_a_slice_keeps_the_points_of_its_input_alone(monkeypatch):
+    """Two points for every class at every place of a slice of photographs would fill the memory."""
+    robust, decision = about()
+    kept, decide = [], drq.DRQ.decide
+    monkeypatch.setattr(drq.DRQ, "decide", lambda self, x, *_: kept.append((len(x), self.keep_points)) or decide(self, x))
+    robust.slice(decision, 6)
+    assert kept == [(1, True), (36, False)]
+
+
+def test_a_slice_tells_how_far_it_is():
+    """In passes of the model for all of its points; without it, nobody is told."""
+    robust, decision = about()
+    told = []
+    robust.slice(decision, 6, lambda done, total: told.append((done, total)))
+    assert told[-1][0] == told[-1][1]
+    assert told == sorted(told, key=lambda each: each[0] / each[1])
+    assert 36 < told[-1][0] <= 36 * robust.most_passes(4)
+    told.clear()
+    robust.variant(progress=lambda *each: told.append(each)).slice(decision, 6)
+    assert told == []
+
+
 def test_a_slice_answers_beyond_the_input_box_at_its_edge():
     robust = drq.DRQ(Quarters().eval(), "linf", 0.1, keep_points=True)
     x = images(1)[:1].round()  # black and white: every direction but towards the explored points leaves the box

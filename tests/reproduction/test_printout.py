@@ -62,6 +62,8 @@ def test_names_lead_to_experiments():
         ("improve-attacked", attacked(100, 60), " | survives | "),
         ("redteam-linf", attacked(60, 60), " | vanishes | "),
         ("peers", answers({"standard": 100, "DRQ linf": 120}), "| DRQ linf | 60.00 | "),
+        *((name, answers({"standard": 100, "DRQ": 120}), " | DRQ | 60.00 [") for name in experiments.BEYOND["networks"][:-1]),
+        ("redteam-networks", attacked(60, 60), " | vanishes | "),
     ],
 )
 def test_every_experiment_alone_shows_what_it_found(name, rows, words, tmp_path):

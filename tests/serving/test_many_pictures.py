@@ -78,7 +78,7 @@ def test_many_pictures_have_a_line_each(picture, command, tmp_path):
     status, output, errors = command(*paths, str(tmp_path / "none.png"), "--model", MODEL, "--abstain-below", "0.5")
     assert status == 2
     assert errors.count("\n") == 1
-    heading, *lines, summary = output.splitlines()
+    heading, *lines, summary, cost = output.splitlines()
     assert heading.split() == ["Margin", "Robustness", "Picture", "Answer"]
     answers = [*Predictor(MODEL).stream(paths)]
     for line, answer in zip(lines, answers, strict=True):
@@ -88,6 +88,7 @@ def test_many_pictures_have_a_line_each(picture, command, tmp_path):
     unsure = sum(answer.margin < 0.5 for answer in answers)
     assert 0 < unsure < 4
     assert summary == (f"5 pictures, 0 answered otherwise than by the model alone, {unsure} left without an answer, 1 refused.")
+    assert re.fullmatch(rf"Cost: {sum(answer.passes for answer in answers):,} passes of the model, \d+\.\d s\.", cost)
 
 
 def test_a_line_says_where_the_model_alone_differs(capfd):
