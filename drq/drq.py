@@ -78,7 +78,7 @@ class DRQ(Wrapper):
         explore_base: whether the base label is explored like every class. False reads its confidence off at x itself, which the
             paper warns against: an attacker then only has to move x towards a boundary. An ablation.
         prune: "exact" stops searching classes that provably cannot win or come second; "none" finishes all; "race" also drops
-            classes that fall behind early in exploration, which is faster and nearly always gives the same label.
+            classes that fall behind early in exploration: faster, and without proof that the label is the same.
         precision: in which the model runs; losses, steps and comparisons stay in the precision of x, and where the two best
             classes are within its rounding of each other, both are searched again in the precision of x.
         compile: whether the model is compiled and searched on slots of a fixed number, with CUDA graphs on a GPU. The first call

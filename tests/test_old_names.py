@@ -1,6 +1,7 @@
 """Paths that 0.1 documented, and where they lead now."""
 
 import pydoc
+import re
 import subprocess
 import sys
 import warnings
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from testbed.repository import ROOT
 
 from drq import old_names
 
@@ -40,6 +42,36 @@ def test_old_names_lead_to_the_module_that_moved(old):
     assert done.stdout.count("DeprecationWarning") == 1
     assert "'<string>'" in done.stdout, "it names the line that asks, not a line of ours"
     assert new in done.stdout
+
+
+PAGE = (ROOT / "docs" / "renamed.md").read_text()
+RENAMED = [  # 0.1, whether it still works, and 0.2
+    (before, bool(star), after)
+    for before, star, after in re.findall(r"^\| `(drq\.[\w.]+)`( \*)? \| `(drq\.[\w.]+)` \| \w", PAGE, re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(("before", "works", "after"), RENAMED, ids=[before for before, *_ in RENAMED])
+def test_a_class_that_was_renamed_has_its_new_name_and_not_the_old_one(before, works, after):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert isinstance(pydoc.locate(after), type)
+        assert pydoc.locate(before) is (pydoc.locate(after) if works else None)
+
+
+def test_the_page_has_all_that_was_renamed():
+    listed = {before.rpartition(".")[2]: after.rpartition(".")[2] for before, works, after in RENAMED if works}
+    assert listed == {old: new for names in old_names.RENAMED.values() for old, new in names.items()}
+    assert len(RENAMED) > 40
+    files = PAGE.partition("## Files")[2]
+    present = [
+        name
+        for line in re.findall(r"^\| `drq.* \| (`drq.*) \|$", files, re.MULTILINE)
+        for name in re.findall(r"`([\w.]+)`", line)
+    ]
+    assert len(present) > 30
+    for name in present:
+        assert isinstance(import_module(name), ModuleType)
 
 
 def test_names_that_nobody_had_are_not_found():

@@ -48,7 +48,7 @@ def bench(
     ] = None,
     attacks: Annotated[bool, typer.Option("--attacks", help="Also time PGD next to other libraries.")] = False,
     out: Annotated[str, typer.Option(metavar="FILE", help="Where the record is written.")] = "drq-bench.json",
-    add: Annotated[bool, typer.Option("--add", help="Keep the other parts of an existing record.")] = False,
+    add: Annotated[bool, typer.Option("--add", help="Keep parts of the record that are not measured now.")] = False,
     stored: Annotated[str | None, typer.Option("--read", metavar="FILE", help="Show this record, and measure nothing.")] = None,
     check: Annotated[bool, typer.Option("--check", hidden=True)] = False,
     as_json: AsJson = False,
@@ -56,8 +56,8 @@ def bench(
 ) -> None:
     """Measure DRQ's speed next to that of a plain loop.
 
-    Parts: speed, agreement, classes, batch, size, attacks, imagenet. Options that are left out get defaults for the machine,
-    with which it takes two minutes on two cores, or ten on a GPU. See docs/speed.md.
+    It has seven parts: speed, agreement, classes, batch, size, attacks and imagenet. Options that are left out depend on the
+    machine: with them it takes two minutes on two cores, or ten on a GPU. See docs/speed.md.
     """
     from drq.bench.measure import measure, read
     from drq.bench.settings import BenchSettings

@@ -17,7 +17,7 @@ from drq.commands.completion import SPLITS, complete_with, data_names
 def data(
     name: Annotated[
         str | None,
-        typer.Argument(help="Load this data set and describe it.", show_default=False, autocompletion=data_names),
+        typer.Argument(metavar="NAME", help="Load this data set and describe it.", show_default=False, autocompletion=data_names),
     ] = None,
     split: Annotated[
         str, typer.Option(help="The split to load, such as test or train.", autocompletion=complete_with(SPLITS))

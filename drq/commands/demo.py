@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drq.commands.app import AsJson, Quiet, app, examples, print_to_stderr
-from drq.errors import require
+from drq.errors import imported, require
 
 if TYPE_CHECKING:
     from drq.evaluation.spec import Spec
@@ -27,16 +27,16 @@ def demo(
 ) -> None:
     """Show DRQ at work on handwritten digits, with a report.
 
-    Trains a small network adversarially on scikit-learn's digits, which takes some seconds, once: it is kept in DRQ_CACHE, by
-    default ~/.cache/drq. Then evaluates it with and without DRQ: on clean images, under noise, blur, rotation, translation and
-    attacks, and under a red team that attacks DRQ itself. It takes two minutes on two cores. The numbers are measured, whether
-    DRQ is ahead or not.
+    The first run trains a small network adversarially on scikit-learn's digits, in some seconds, and keeps it in the folder
+    DRQ_CACHE, by default ~/.cache/drq. The network is then evaluated with and without DRQ: on clean images, under noise, blur,
+    rotation, translation and attacks, and under a red team that attacks DRQ itself. That takes two minutes on two cores.
     """
     from drq.commands import evaluation_output, terminal
     from drq.evaluation.loop import evaluate
     from drq.report import run_report
 
-    run_report.require_all()
+    for name, purpose in (("sklearn", "the digits"), ("polars", "records"), ("matplotlib", "the report")):
+        imported(name, f"{purpose} of drq demo", "pip install 'decision-region-quantification[demo]'")  # which has all three
     spec = tour(images, seed)
     with terminal.progress(quiet) as track:
         train_model(track, print_to_stderr)

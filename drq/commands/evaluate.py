@@ -32,7 +32,7 @@ def evaluate(
     ] = "",
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the run; by default runs/NAME.")] = None,
     engine: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What to run on: local or ray; by default as in the spec.")
+        str | None, typer.Option(metavar="NAME", help="Where the work runs: local or ray; by default as in the spec.")
     ] = None,
     address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster; auto finds a local one.")] = None,
     workers: Annotated[
@@ -43,7 +43,7 @@ def evaluate(
         typer.Option(help="Where to run: auto, cpu or cuda; by default as in the spec.", autocompletion=complete_with(DEVICES)),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Run only parts with this model, data, threat or victim.")
+        str | None, typer.Option(metavar="NAME", help="Run only the part with this model, data, threat or victim.")
     ] = None,
     allow_code: AllowCode = False,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments of the paper.")] = False,

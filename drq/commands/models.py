@@ -17,7 +17,9 @@ from drq.commands.completion import model_names
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="Load this model and print its card.", show_default=False, autocompletion=model_names),
+        typer.Argument(
+            metavar="NAME", help="Load this model and print its card.", show_default=False, autocompletion=model_names
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -34,38 +34,42 @@ def predict(
     ],
     model: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="One that drq models lists; by default as said above.", autocompletion=model_names),
+        typer.Option(metavar="NAME", help="The classifier; drq models lists them.", autocompletion=model_names),
     ] = None,
     norm: Annotated[
         str | None,
         typer.Option(
-            help=f"{either(NORMS)}; by default the preset's, else the model's, else l2.", autocompletion=complete_with(NORMS)
+            help=f"Search in {either(NORMS)}; by default the preset's norm, else the model's, else l2.",
+            autocompletion=complete_with(NORMS),
         ),
     ] = None,
     radius: Annotated[
-        float | None, typer.Option(help="By default the preset's, else twice that of the training, else calibrated.")
+        float | None,
+        typer.Option(help="How far to search; by default the preset's, else twice that of training, else calibrated."),
     ] = None,
-    classes: Annotated[int | None, typer.Option(metavar="K", help="Search only the K likeliest; unsafe under attack.")] = None,
-    preset: Annotated[str | None, typer.Option(help=f"{either(PRESETS)}.", autocompletion=complete_with(PRESETS))] = None,
+    classes: Annotated[int | None, typer.Option(metavar="K", help="Search the K likeliest classes; unsafe under attack.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help=f"Settings by name: {either(PRESETS)}.", autocompletion=complete_with(PRESETS))
+    ] = None,
     abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,
     device: Annotated[
         str, typer.Option(help="Where to run, such as cpu or cuda.", autocompletion=complete_with(DEVICES))
     ] = "cpu",
     download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,
-    csv: Annotated[str | None, typer.Option(metavar="FILE", help="Write one row per picture; - is standard output.")] = None,
+    csv: Annotated[str | None, typer.Option(metavar="FILE", help="Write a table of all answers; - is standard output.")] = None,
     explain: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Explain the answer in a PNG, PDF or SVG file; several files are numbered.")
+        str | None, typer.Option(metavar="FILE", help="Draw why, as PNG, PDF or SVG; several files are numbered.")
     ] = None,
     pixels: Annotated[
-        int | None, typer.Option("--slice", metavar="N", help="Add N x N regions to it, at one answer each.")
+        int | None, typer.Option("--slice", metavar="N", help="Add to that drawing a map of N x N answers nearby.")
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
     """Say what pictures show, how far to trust it, and what that cost.
 
-    With the extra imagenet, imagenet-lite0 answers with preset fast: the ten likeliest of its 1000 classes are searched.
-    Without it, cifar10-small answers, which knows ten classes of 32 x 32 pixels. Others: timm:NAME, hf:NAME ...
+    Without --model, imagenet-lite0 answers where the extra imagenet is installed, with preset fast on the ten likeliest of its
+    1000 classes. Otherwise cifar10-small answers, which knows ten classes of 32 x 32 pixels.
 
     A row of the CSV file has the picture, DRQ's answer (empty where it abstains), the model's, whether they differ, robustness,
     margin, region, cost, and the error where the picture cannot be read.

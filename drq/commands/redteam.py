@@ -48,7 +48,9 @@ def redteam(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Data to attack on; by default that of the training.", autocompletion=data_names),
+        typer.Option(
+            metavar="NAME", help="Data to attack on; by default that of the model's training.", autocompletion=data_names
+        ),
     ] = None,
     norm: Annotated[
         str | None,
@@ -58,7 +60,9 @@ def redteam(
         str | None, typer.Option(metavar="R", help="Radius of the attacks, such as 8/255; by default that of the training.")
     ] = None,
     images: Annotated[int, typer.Option(metavar="N", help="How many images are attacked.")] = 100,
-    strength: Annotated[str, typer.Option(help="quick takes 32,000 passes per image at most, full 150,000.")] = "quick",
+    strength: Annotated[
+        str, typer.Option(help="How hard to attack: quick takes at most 32,000 passes per image, full 150,000.")
+    ] = "quick",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the attacks.")] = 0,
     device: Annotated[
         str | None, typer.Option(help="Where to run: auto, cpu or cuda.", autocompletion=complete_with(DEVICES))

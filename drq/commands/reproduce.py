@@ -39,9 +39,7 @@ def reproduce(
     device: Annotated[
         str | None, typer.Option(help="Where to run: auto, cpu or cuda.", autocompletion=complete_with(DEVICES))
     ] = None,
-    keep: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Keep condensed records in this folder, for the ledger.")
-    ] = None,
+    keep: Annotated[str | None, typer.Option(metavar="DIR", help="Keep condensed records of the results in this folder.")] = None,
     ledger: Annotated[str | None, typer.Option(hidden=True)] = None,
     records: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: AsJson = False,

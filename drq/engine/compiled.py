@@ -76,7 +76,7 @@ class Compiled:
 
 
 def alone(function: Any) -> Any:
-    """Compile code of its own: PyTorch counts compilations by code, and would run what shares it with eight others as it is."""
+    """Compile a function as code of its own: PyTorch counts compilations by code, and stops compiling what eight others share."""
     return torch.compile(FunctionType(function.__code__.replace(), function.__globals__, closure=function.__closure__))
 
 

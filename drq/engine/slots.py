@@ -257,8 +257,8 @@ def fused_update() -> Update:
     compiled = alone(update)
 
     def updated(method: Search, observation: Observation, ball: Ball, progress: Progress, count: Count) -> Progress:
-        seen = observation.score if observation.gradient is None else (*observation.score, observation.gradient)
-        any_batch((*seen, ball.center, ball.radius, *progress.tensors(), *([count] if isinstance(count, Tensor) else [])))
+        tensors = observation.score if observation.gradient is None else (*observation.score, observation.gradient)
+        any_batch((*tensors, ball.center, ball.radius, *progress.tensors(), *([count] if isinstance(count, Tensor) else [])))
         result: Progress = compiled(method, observation, ball, progress, count)
         return result
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 import torch
+from torch import Tensor, nn
 
 from drq.evaluation.plan import Shard
 from drq.evaluation.resources import WorkerContext, model_and_data
@@ -14,7 +15,8 @@ from drq.system.progress import duration
 from drq.system.threads import threads
 
 WORTH_TIMING = 100_000  # passes from which on it is worth a second to know how long they take
-BATCH = {"cpu": 16, "cuda": 512}  # inputs that are timed together, as many as keep the device busy
+BATCHES = {"cpu": (16, 128, 1024), "cuda": (512,)}  # inputs that are timed together: more where fewer do not keep the device busy
+BUSY = 0.05  # seconds that a batch must take, else most of it is the cost of the call, which searches share among many rows
 
 
 def forecast(context: WorkerContext, parts: Iterable[Shard], effort: Mapping[tuple[str, ...], float], timed: bool) -> str:
@@ -37,20 +39,27 @@ def forecast(context: WorkerContext, parts: Iterable[Shard], effort: Mapping[tup
     if not timed or total < WORTH_TIMING:
         return text
     seconds = sum(count * seconds_per_pass(context, name, data[name]) for name, count in passes.items())
-    return f"{text}, up to {duration(seconds)} at the pace of a first few passes on this machine"
+    return f"{text}, about {duration(seconds)} at the pace of a first few passes on this machine"
 
 
 def seconds_per_pass(context: WorkerContext, model: str, data: str) -> float:
-    """Time one pass forward and backward of one sample, in a batch; a first batch warms up."""
+    """Time one pass forward and backward of one sample, in a batch that keeps the device busy; a first batch warms up."""
     subject = model_and_data(context, model, data)
-    device = torch.device(context.device)
-    first, size = context.first, BATCH.get(device.type, BATCH["cpu"])
-    x, _ = subject.data.batch(range(first, min(first + size, len(subject.data))))
+    device, first = torch.device(context.device), context.first
+    sizes = BATCHES.get(device.type, BATCHES["cpu"])
+    x, _ = subject.data.batch(range(first, min(first + sizes[0], len(subject.data))))
     with threads(context.threads):
-        for _ in range(2):
-            began = time.perf_counter()
-            rows = x.to(device).requires_grad_()
-            logits = subject.model(rows)
-            torch.autograd.grad(log_odds(logits, logits.argmax(1)).sum(), rows)[0].cpu()  # waits for a GPU
-            seconds = time.perf_counter() - began
-    return seconds / len(x)
+        for size in sizes:
+            rows = x.repeat(-(-size // len(x)), *[1] * (x.dim() - 1))[:size].to(device)
+            _, seconds = (_timed(subject.model, rows) for _ in range(2))
+            if seconds > BUSY:
+                break
+    return seconds / size
+
+
+def _timed(model: nn.Module, x: Tensor) -> float:
+    began = time.perf_counter()
+    rows = x.detach().requires_grad_()
+    logits = model(rows)
+    torch.autograd.grad(log_odds(logits, logits.argmax(1)).sum(), rows)[0].cpu()  # waits for a GPU
+    return time.perf_counter() - began

@@ -69,15 +69,15 @@ def continued(path: Path, before: About, now: About, numbers: Collection[int]) -
     """
     sizes = {(task["model"], task["data"]): task["images"] for about in (before, now) for task in tasks(about) if task["images"]}
     held = [task for task in tasks(before) if task["number"] in numbers]
-    asked = {_canonical(dependencies(now["spec"], task, each)): task for task in tasks(now) for each in task["defences"]}
+    requested = {_canonical(dependencies(now["spec"], task, each)): task for task in tasks(now) for each in task["defences"]}
     keys = {task["number"]: [_canonical(dependencies(before["spec"], task, each)) for each in task["defences"]] for task in held}
-    lost = [task for task in held if any(_end(asked.get(key), sizes) < _end(task, sizes) for key in keys[task["number"]])]
+    lost = [task for task in held if any(_end(requested.get(key), sizes) < _end(task, sizes) for key in keys[task["number"]])]
     if changes := [*_changes(before, now, lost)]:
-        told = "; ".join(changes[:5]) + (f"; and {len(changes) - 5} more" if len(changes) > 5 else "")
+        text = "; ".join(changes[:5]) + (f"; and {len(changes) - 5} more" if len(changes) > 5 else "")
         remedy = "choose another directory with --out, or undo the change"
-        raise InputError(f"spec must be that of the run in {str(path)!r}, or more, got a changed one ({told}): {remedy}")
-    stay = [task | {"threat": asked[keys[task["number"]][0]]["threat"]} for task in held]
-    taken: dict[str, list[tuple[float, float]]] = {key: [] for key in asked}
+        raise InputError(f"spec must be that of the run in {str(path)!r}, or more, got a changed one ({text}): {remedy}")
+    stay = [task | {"threat": requested[keys[task["number"]][0]]["threat"]} for task in held]
+    taken: dict[str, list[tuple[float, float]]] = {key: [] for key in requested}
     for task in held:
         for key in keys[task["number"]]:
             taken[key].append((task["first"], _end(task, sizes)))
@@ -94,7 +94,7 @@ def continued(path: Path, before: About, now: About, numbers: Collection[int]) -
 
 
 def spec_hashes(about: About) -> list[str]:
-    """Of every spec that a run has had, the oldest first."""
+    """The hashes of all specs that a run has had, the oldest first."""
     return [*about.get("spec_hashes", [about["spec_hash"]])]
 
 
@@ -149,8 +149,8 @@ def _changes(before: About, now: About, lost: list[dict[str, Any]]) -> Iterator[
     old, new = before["spec"], now["spec"]
     settings = [{key: value for key, value in spec.items() if key not in TABLES} for spec in (old, new)]
     if lost or settings[0] != settings[1]:
-        told = [*differences(old, _without_more(old, new))]
-        yield from told or (f"nobody asks for {_name(task)} any more" for task in lost)
+        changes = [*differences(old, _without_more(old, new))]
+        yield from changes or (f"nobody asks for {_name(task)} any more" for task in lost)
     for key in ("models", "data"):
         known = before.get(key, {})
         for name, content in now[key].items():

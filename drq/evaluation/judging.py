@@ -52,13 +52,13 @@ def judge(context: WorkerContext, shard: Shard) -> ShardRows:
         key = _shift_key(context, shard, subject, x, y)
         shifted = _shifted(context, shard, subject, made[shard.task.defences[0]], x, y, index, key)
         shared = _common_columns(context, shard, subject) | _base_columns(subject.model, x, y, index, shifted)
-        asked = {}
+        columns = {}
         for name, defence in made.items():
             ask = partial(_defence_columns, defence, subject.model, x, y, shifted.x, context.rounding)
-            asked[name] = ANSWERED.get(_answer_key(context, name, key), ask)
+            columns[name] = ANSWERED.get(_answer_key(context, name, key), ask)
     count = max(0, min(context.first + context.keep_images, shard.last) - shard.first)
     kept = shifted.x[:count].cpu().numpy() if count else None
-    hashes = zip(shard.task.row_hashes, asked.items(), strict=True)
+    hashes = zip(shard.task.row_hashes, columns.items(), strict=True)
     parts = [shared | each | {"defence": name, "row_hash": known} for known, (name, each) in hashes]
     return ShardRows(_stacked(parts, len(x)), kept)
 
@@ -198,7 +198,7 @@ def _defence_columns(
 
 
 def _cosine(answers: Answers, change: Tensor) -> Tensor:
-    """Of the angle between what the threat did and where the answer was found; NaN where either did not move."""
+    """The cosine of the angle between what the threat did and where the answer was found; NaN where either did not move."""
     assert answers.way is not None
     first, second = change.flatten(1), answers.way.flatten(1)
     still = (first == 0).all(1) | (second == 0).all(1)

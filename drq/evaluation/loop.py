@@ -119,8 +119,8 @@ def evaluate(
         work = {task.number: [*shards(task, found.images[task.place], spec.shard)] for task in present}
         loop = Loop(writer, work, found.effort, tell)
         if ahead := [each for parts in loop.remaining.values() for each in parts]:
-            told = forecast(replace(context, device=where), ahead, found.effort, timed=isinstance(runner, Local))
-            tell(Event("plan", told, loop.kept, loop.total, 0.0, 0.0, float("inf")))
+            text = forecast(replace(context, device=where), ahead, found.effort, timed=isinstance(runner, Local))
+            tell(Event("plan", text, loop.kept, loop.total, 0.0, 0.0, float("inf")))
         try:
             loop.run(runner, context)
         finally:
@@ -173,8 +173,8 @@ def survey(context: WorkerContext, plan: list[Task]) -> Survey:
         made = build_defences(context, subject, [each for task in mine for each in task.defences])
         for task in mine:
             found.images[task.place] = len(subject.data)
-            asked = [made[each] for each in task.defences if each in made]
-            found.effort[task.place] = effort(task, asked, classes, context.rounding) if asked else 1.0
+            defences = [made[each] for each in task.defences if each in made]
+            found.effort[task.place] = effort(task, defences, classes, context.rounding) if defences else 1.0
     if not found.images:
         raise MissingError("; ".join(f"{what}: {why}" for what, why in found.missing.items()))
     return found

@@ -101,8 +101,8 @@ def _check_own(role: str, found: object, place: str, where: str) -> None:
     kind = KINDS_OF[role]
     what = f"a drq.{kind.__name__}" if kind is Search else f"a {kind.__name__}"
     require(isinstance(found, kind), f"{where}.{role}", f"be {what}", f"{type(found).__name__} from {place}", "subclass it")
-    told = is_dataclass(found) or hasattr(found, "__name__")
-    require(told, f"{where}.{role}", "be a dataclass", f"{type(found).__name__} from {place}", "its fields are what is recorded")
+    named = is_dataclass(found) or hasattr(found, "__name__")
+    require(named, f"{where}.{role}", "be a dataclass", f"{type(found).__name__} from {place}", "its fields are what is recorded")
 
 
 def _known(maker: Callable[..., Any]) -> list[str]:

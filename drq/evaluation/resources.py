@@ -126,7 +126,7 @@ class WorkerContext:
 
     @classmethod
     def of(cls, spec: Spec, device: str) -> WorkerContext:
-        """For the shards of a spec; the device "auto" is chosen where a shard is judged."""
+        """The context for the shards of a spec; the device "auto" is chosen where a shard is judged."""
         every = 2**62 if spec.keep_images is True else int(spec.keep_images)
         models = {name: GivenObject(each) for name, each in spec.given_models.items()}
         data = {name: GivenObject(each) for name, each in spec.given_data.items()}
@@ -226,8 +226,8 @@ def check_fit(context: WorkerContext, subject: ModelAndData, name: str, data_nam
         logger.warning("drq: what %s returns looks like probabilities; DRQ reads logits, so take its softmax off", name)
     count, label = logits.shape[1], int(y[0])
     known = label < count and (data.classes is None or len(data.classes) == count)
-    told = f"{count} logits for {f'label {label}' if data.classes is None else f'{len(data.classes)} classes'}"
-    require(known, name, f"know the classes of {data_name}", told, "they do not belong together")
+    got = f"{count} logits for {f'label {label}' if data.classes is None else f'{len(data.classes)} classes'}"
+    require(known, name, f"know the classes of {data_name}", got, "they do not belong together")
     return int(count)
 
 

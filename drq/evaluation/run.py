@@ -37,7 +37,7 @@ AGAIN = "delete that file, and the same drq evaluate computes its rows again"
 
 @dataclass(frozen=True)
 class Run:
-    """A run, to read.
+    """A run on disk, opened for reading.
 
     Args:
         path: its directory.
@@ -106,8 +106,8 @@ class Run:
         fits = True
         if path.suffix == ".npz":
             rows = read_part(path)
-            told = zip(rows["row_hash"].tolist(), rows["spec_hash"].tolist(), strict=True)
-            fits = self._belongs(int(number), {*told}) and int(rows["index"].min()) == int(first)
+            hashes_of_rows = zip(rows["row_hash"].tolist(), rows["spec_hash"].tolist(), strict=True)
+            fits = self._belongs(int(number), {*hashes_of_rows}) and int(rows["index"].min()) == int(first)
         elif find_spec("polars") is not None:
             vouched = checksums.name(path) in sums  # else it is read whole
             frame = _read(path, ["row_hash", "spec_hash"] if vouched else columns())
@@ -115,11 +115,11 @@ class Run:
         require(fits, str(path), "hold the rows of this run that its name says", "others", AGAIN)
         _check_sum(path, sums)
 
-    def _belongs(self, number: int, told: Collection[tuple[str | None, str]]) -> bool:
+    def _belongs(self, number: int, hashes_of_rows: Collection[tuple[str | None, str]]) -> bool:
         """Whether rows belong to a task: by their hash, or by that of their spec where there is none to compare."""
         hashes, specs = self.tasks.get(number, {}).get("row_hashes", []), growth.spec_hashes(self.about)
         by_row = bool(hashes) and None not in hashes
-        return all(row in hashes if row and by_row else spec in specs for row, spec in told)
+        return all(row in hashes if row and by_row else spec in specs for row, spec in hashes_of_rows)
 
     def parts(self) -> list[tuple[str, Path]]:
         """Parts by their key."""

@@ -117,7 +117,7 @@ class Spec:
         for name in ("models", "data"):
             given = getattr(self, name)
             kind: type = nn.Module if name == "models" else Dataset
-            self._put(f"given_{name}", _handed_in(given, name, kind) if isinstance(given, Mapping) else {})
+            self._put(f"given_{name}", _given_objects(given, name, kind) if isinstance(given, Mapping) else {})
             self._put(name, reading.names(given, name))
         self._put("threats", dict(self._trials()))
         tables = _table(self.defences, "defences")
@@ -136,7 +136,7 @@ class Spec:
             remedy = nearest(str(value), known, f"{known[0]} is the default")
             require(value in known, key, f"be one of {', '.join(known)}", repr(value), remedy)
         for key, least in {"seed": 0, "first": 0, "shard": 1, "threads": 1, "limit": 1, "keep_images": 0}.items():
-            _check_count(key, getattr(self, key), least, optional=key == "limit", truth=key == "keep_images")
+            _check_count(key, getattr(self, key), least, optional=key == "limit", or_true=key == "keep_images")
         for key in ("name", "title", "device"):
             require(isinstance(getattr(self, key), str), key, "be text", repr(getattr(self, key)), "put it in quotes")
         plain = self.name not in ("", ".", "..") and not set(self.name) & set("/\\\0")
@@ -272,7 +272,7 @@ class Spec:
         return spec
 
 
-def _handed_in(given: Mapping[Any, Any], where: str, kind: type) -> dict[str, Any]:
+def _given_objects(given: Mapping[Any, Any], where: str, kind: type) -> dict[str, Any]:
     remedy = f'by name they stand in a list, as in {where} = ["digits"]'
     for name, each in given.items():
         require(isinstance(each, kind), f"{where}.{name}", f"be a torch {kind.__name__}", type(each).__name__, remedy)
@@ -305,8 +305,8 @@ def _check_trial(trial: Trial, where: str) -> None:
     require(named, f"{where}.suite", "be a name", repr(trial.suite), "threats of one suite share it")
 
 
-def _check_count(key: str, value: Any, least: int, optional: bool = False, truth: bool = False) -> None:
-    whole = isinstance(value, int) and (truth or not isinstance(value, bool)) and least <= value <= LARGEST
+def _check_count(key: str, value: Any, least: int, optional: bool = False, or_true: bool = False) -> None:
+    whole = isinstance(value, int) and (or_true or not isinstance(value, bool)) and least <= value <= LARGEST
     too_large = isinstance(value, int) and value > LARGEST
-    rule = "lie below 2**63" if too_large else f"be a whole number of at least {least}{', or true' if truth else ''}"
+    rule = "lie below 2**63" if too_large else f"be a whole number of at least {least}{', or true' if or_true else ''}"
     require(whole or (optional and value is None), key, rule, repr(value), "leave it out for the default")

@@ -36,7 +36,7 @@ class Writer:
         self.finished = {path.stem for path in (run.path / "records").glob("*.parquet")}
 
     def has(self, shard: Shard) -> bool:
-        """Whether its rows are kept."""
+        """Whether the rows of this shard are in the run already."""
         return shard.task.key in self.finished or shard.key in self.done
 
     def check(self) -> None:
@@ -86,8 +86,8 @@ class Writer:
     def record_missing(self, missing: Mapping[str, str]) -> None:
         """Note in run.json what turned out to be missing, and why."""
         if missing:
-            told = [*self.run.about["missing"], *({"what": what, "why": why} for what, why in missing.items())]
-            self.run = Run(self.run.path, {**self.run.about, "missing": told})
+            entries = [*self.run.about["missing"], *({"what": what, "why": why} for what, why in missing.items())]
+            self.run = Run(self.run.path, {**self.run.about, "missing": entries})
             _write_description(self.run)
 
     def add_history(self, line: Mapping[str, Any]) -> None:

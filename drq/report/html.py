@@ -43,14 +43,14 @@ def report(
         reference: the defence that all others are compared with.
     """
     plot_style.require_rows(records, whole=True)
-    records, told, accuracies = _with_categories(records), dict(about or {}), Accuracies()
+    records, details, accuracies = _with_categories(records), dict(about or {}), Accuracies()
     found, worst, means = (
         each(records, reference=reference) for each in (tables.cells, tables.worst_case, tables.mean_over_data)
     )
     judged = from_tables(records, found, worst, means, reference=reference)
     counts = report_figures.Tables(found, worst, means)
     parts = {
-        "verdict": ("Verdict", _verdict(judged, told, accuracies)),
+        "verdict": ("Verdict", _verdict(judged, details, accuracies)),
         "accuracy": ("Accuracy", _accuracy(found, accuracies, reference)),
         "worst-case": ("Worst case", _worst(worst, accuracies, reference)),
         "corruptions": ("Mean over corruptions", _means(means, accuracies, reference)),
@@ -62,21 +62,21 @@ def report(
         "figures": ("Figures", report_figures.overview(records, counts, reference)),
         "examples": ("Examples", _examples(examples or ())),
         "abstention": ("Knowing when not to answer", _abstention(records)),
-        "repeat": ("How to repeat it", _repeat(records, told)),
+        "repeat": ("How to repeat it", _repeat(records, details)),
     }
     shown = {key: (title, content) for key, (title, content) in parts.items() if content}
-    title = str(told.get("title") or told.get("name") or ", ".join(records["experiment"].unique(maintain_order=True)))
+    title = str(details.get("title") or details.get("name") or ", ".join(records["experiment"].unique(maintain_order=True)))
     main = element("main", *(section(key, name, content) for key, (name, content) in shown.items()), id="main")
     foot = element("footer", element("p", "Made by drq from records. The page loads nothing and runs no script."))
-    return document(title, _header(title, records, told, shown), main, foot, accuracies.popovers())
+    return document(title, _header(title, records, details, shown), main, foot, accuracies.popovers())
 
 
-def _header(title: str, records: DataFrame, told: Mapping[str, Any], shown: Mapping[str, Any]) -> Markup:
+def _header(title: str, records: DataFrame, details: Mapping[str, Any], shown: Mapping[str, Any]) -> Markup:
     count = {name: records[name].n_unique() for name in ("model", "data", "threat", "defence")}
     names = {"model": "models", "data": "data sets", "threat": "threats", "defence": "defences"}
     facts = [f"{value} {names[name] if value != 1 else names[name][:-1]}" for name, value in count.items()]
-    made = [f"run {told['name']}"] if told.get("name") else []
-    made += [f"started {told['created']}"] if told.get("created") else []
+    made = [f"run {details['name']}"] if details.get("name") else []
+    made += [f"started {details['created']}"] if details.get("created") else []
     listed = element("ul", *(element("li", each) for each in (*made, f"{len(records):,} rows", *facts)), class_="facts")
     links = (element("li", element("a", name, href=f"#{key}")) for key, (name, _) in shown.items())
     skip = element("a", "To the verdict", href="#main", class_="skip")
@@ -86,7 +86,7 @@ def _header(title: str, records: DataFrame, told: Mapping[str, Any], shown: Mapp
     )
 
 
-def _verdict(found: Verdict, told: Mapping[str, Any], accuracies: Accuracies) -> Markup:
+def _verdict(found: Verdict, details: Mapping[str, Any], accuracies: Accuracies) -> Markup:
     gains, losses, even = found.of_kind("gain"), found.of_kind("loss"), found.of_kind("even")
     sides = [
         element("div", element("h3", "Gains"), _listed(gains, "gain", "None beyond chance.", accuracies)),
@@ -97,7 +97,7 @@ def _verdict(found: Verdict, told: Mapping[str, Any], accuracies: Accuracies) ->
         [
             *(element("p", line, class_="lead") for line in found.headlines()),
             _cards(found, gains, losses) if found.findings or found.adaptive else None,
-            _missing(told.get("missing") or ()),
+            _missing(details.get("missing") or ()),
             element("div", *sides, class_="sides") if found.findings else None,
             _folded(f"No difference beyond chance: {len(even)}", even, "even", accuracies) if even else None,
             _chance_note(len(found.findings) + len(found.adaptive)) if found.findings else None,
@@ -170,7 +170,7 @@ def _item(found: Finding, accuracies: Accuracies) -> Markup:
 def _adaptive(found: Sequence[Finding], accuracies: Accuracies) -> Markup:
     if not found:
         return element("div", element("p", UNTESTED), class_="note")
-    told = (
+    text = (
         "The static worst case is what the undefended model withstands of all that was tried on it, in the attack on the defence "
         "and, where there is one, in the attack on itself. A gain survives only "
         "where its whole 95 % interval lies above 0 and p < 0.05; both numbers are upper bounds, which a better attack can lower."
@@ -178,7 +178,7 @@ def _adaptive(found: Sequence[Finding], accuracies: Accuracies) -> Markup:
     stood = [each for each in found if each.survives]
     fallen = [each for each in found if not each.survives]
     lists = (_items(each, kind, accuracies) for each, kind in ((stood, "gain"), (fallen, "loss")) if each)
-    return joined([*lists, element("p", told, class_="quiet")])
+    return joined([*lists, element("p", text, class_="quiet")])
 
 
 def _missing(found: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -189,11 +189,11 @@ def _missing(found: Sequence[Mapping[str, Any]]) -> Markup | None:
 
 
 def _accuracy(found: DataFrame, accuracies: Accuracies, reference: str) -> Markup:
-    told = (
+    text = (
         f"In percent, with its 95 % interval; then the difference to {reference} in points, with * where p < {CHANCE:g}. "
         "Click an accuracy to see the one expression that recomputes it from the records."
     )
-    return joined([element("p", told, class_="quiet"), sections.accuracy(found, accuracies, reference)])
+    return joined([element("p", text, class_="quiet"), sections.accuracy(found, accuracies, reference)])
 
 
 def _with_categories(records: DataFrame) -> DataFrame:
@@ -207,18 +207,18 @@ def _worst(worst: DataFrame, accuracies: Accuracies, reference: str) -> Markup |
     worst = worst.filter(pl.col("threats") > 1)  # the worst of one threat is that threat
     if worst.is_empty():
         return None
-    told = "A sample counts as correct only if the defence is right under every threat of the suite."
+    text = "A sample counts as correct only if the defence is right under every threat of the suite."
     named = worst.with_columns(threat="worst of " + pl.col("suite") + " (" + pl.col("threats").cast(pl.String) + " threats)")
-    return joined([element("p", told), sections.accuracy(named, accuracies, reference)])
+    return joined([element("p", text), sections.accuracy(named, accuracies, reference)])
 
 
 def _means(means: DataFrame, accuracies: Accuracies, reference: str) -> Markup | None:
     pl = require_polars()
     if means.is_empty():
         return None
-    told = "Every corruption counts the same. Intervals allow for answers to one image that depend on each other."
+    text = "Every corruption counts the same. Intervals allow for answers to one image that depend on each other."
     named = means.with_columns(data=pl.col("data") + " (" + pl.col("data_sets").cast(pl.String) + " corruptions)")
-    return joined([element("p", told), sections.accuracy(named, accuracies, reference)])
+    return joined([element("p", text), sections.accuracy(named, accuracies, reference)])
 
 
 def _paper(
@@ -249,28 +249,28 @@ def _abstention(records: DataFrame) -> Markup | None:
     areas = sections.areas(records)
     if areas is None:
         return None
-    told = (
+    text = (
         "A score that knows when an answer is wrong lets a user abstain there. The area under the curve of risk against coverage "
         "is the mean risk over all coverages: lower is better, and a score that knows nothing has the error rate itself. Answers "
         "of the defence are ranked by its margin and by the confidence of the undefended model, that model's own answers by its "
         "confidence and by its logit margin. The difference is the first area minus the third."
     )
-    return joined([element("p", told), areas, report_figures.abstention(records)])
+    return joined([element("p", text), areas, report_figures.abstention(records)])
 
 
-def _repeat(records: DataFrame, told: Mapping[str, Any]) -> Markup:
-    facts = {"run": told.get("name"), "started": told.get("created"), "hash of the spec": told.get("spec_hash")}
+def _repeat(records: DataFrame, details: Mapping[str, Any]) -> Markup:
+    facts = {"run": details.get("name"), "started": details.get("created"), "hash of the spec": details.get("spec_hash")}
     facts |= {name: ", ".join(map(str, records[column].unique(maintain_order=True))) for column, name in VERSION_COLUMNS.items()}
     pairs = (joined([element("dt", name), element("dd", str(value))]) for name, value in facts.items() if value)
-    spec = json.dumps(told.get("spec"), indent=2, ensure_ascii=False, default=str)
+    spec = json.dumps(details.get("spec"), indent=2, ensure_ascii=False, default=str)
     return joined(
         [
-            element("pre", element("code", str(told["command"])), tabindex=0) if told.get("command") else None,
+            element("pre", element("code", str(details["command"])), tabindex=0) if details.get("command") else None,
             element("dl", *pairs, class_="about"),
-            _history(told.get("history") or ()),
+            _history(details.get("history") or ()),
             sections.checksums(records),
             element("details", element("summary", "The spec"), element("pre", element("code", spec), tabindex=0))
-            if told.get("spec")
+            if details.get("spec")
             else None,
         ]
     )

@@ -74,8 +74,8 @@ def _plans(records: DataFrame, outline: DataFrame, model: Place, tables: Tables,
     for place in _values(outline, "model", "data", "victim"):
         yield from _dependences(records, _only(outline, place), place, reference)
     if 0 < len(_only(outline, {"cosine": True})) <= MOST_LINES:
-        told = "Angle between what the threat did and what DRQ does, over samples that it puts right: below 0 it goes back."
-        yield Plan(f"Direction of DRQ: {model['model']}", told, partial(_draw, plots.cosine, records, model))
+        text = "Angle between what the threat did and what DRQ does, over samples that it puts right: below 0 it goes back."
+        yield Plan(f"Direction of DRQ: {model['model']}", text, partial(_draw, plots.cosine, records, model))
 
 
 def _accuracies(model: Place, tables: Tables, reference: str) -> Iterator[Plan]:
@@ -93,8 +93,8 @@ def _accuracies(model: Place, tables: Tables, reference: str) -> Iterator[Plan]:
     for place in _values(cells, "model", "data", "victim"):
         rows = _only(cells, place)
         if rows["defence"].n_unique() > 2 and rows.select(LINE).n_unique() <= MOST_BARS:
-            told = f"Accuracy of each defence minus that of {reference}, with 95 % intervals."
-            yield Plan(f"Differences: {_title(place)}", told, partial(plots.differences, rows, reference=reference))
+            text = f"Accuracy of each defence minus that of {reference}, with 95 % intervals."
+            yield Plan(f"Differences: {_title(place)}", text, partial(plots.differences, rows, reference=reference))
 
 
 def _dependences(records: DataFrame, outline: DataFrame, place: Place, reference: str) -> Iterator[Plan]:
@@ -110,14 +110,14 @@ def _dependences(records: DataFrame, outline: DataFrame, place: Place, reference
         "quantify_steps": ("Accuracy by steps of quantification", equal, quantify),
         "threshold": ("Calibrated radius", found, plots.radius_by_threshold),
     }
-    for column, (title, told, draw) in kinds.items():
+    for column, (title, text, draw) in kinds.items():
         if outline[column].drop_nulls().n_unique() > 1:
-            yield Plan(f"{title}: {_title(place)}", told, partial(_draw, draw, records, place))
+            yield Plan(f"{title}: {_title(place)}", text, partial(_draw, draw, records, place))
 
 
 def _curves(records: DataFrame) -> Iterator[Plan]:
     pl = require_polars()
-    told = "The fewer questions are answered, the fewer answers should be wrong: lower is better."
+    text = "The fewer questions are answered, the fewer answers should be wrong: lower is better."
     right = (pl.col("base_prediction") == pl.col("label")).mean().alias("right")
     known = records.filter(pl.col("victim") == "base").drop_nulls("margin")
     ranked = known.group_by(LINE, maintain_order=True).agg(right).sort("right", descending=True, maintain_order=True)
@@ -125,7 +125,7 @@ def _curves(records: DataFrame) -> Iterator[Plan]:
         threats = [*_values(_only(ranked, place), *LINE)]
         for each in [threats[0], threats[-1]][: len(threats)]:
             name = ", ".join(each[column] for column in ("model", "data", "threat"))
-            yield Plan(f"Risk and coverage: {name}", told, partial(_draw, plots.risk_coverage, known, each))
+            yield Plan(f"Risk and coverage: {name}", text, partial(_draw, plots.risk_coverage, known, each))
 
 
 def _draw(draw: Callable[[DataFrame], Axes], records: DataFrame, place: Place) -> Axes:

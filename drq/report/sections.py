@@ -123,14 +123,14 @@ def paper(found: DataFrame, published: DataFrame, accuracies: Accuracies) -> Mar
         ]
 
     inside = beside.filter(pl.col("published").is_between(pl.col("low"), pl.col("high")))
-    told = [f"The paper's number lies inside our 95 % interval in {len(inside)} of {len(beside)} cases."]
-    told += [
+    text = [f"The paper's number lies inside our 95 % interval in {len(inside)} of {len(beside)} cases."]
+    text += [
         f"{name} stands in for {stand_ins()[name]}."
         for name in beside["model"].unique(maintain_order=True)
         if name in stand_ins()
     ]
     return joined(
-        [element("p", " ".join(told)), _by_model(beside, ["images", "ours", "95 % interval", "paper", "difference"], numbers)]
+        [element("p", " ".join(text)), _by_model(beside, ["images", "ours", "95 % interval", "paper", "difference"], numbers)]
     )
 
 
@@ -148,9 +148,9 @@ def comparison(records: DataFrame, other: DataFrame, accuracies: Accuracies) -> 
         shares = accuracies.shown(row["accuracy"], row["expression"]), accuracies.shown(row["accuracy_other"], code)
         return [*(element("td", each) for each in shares), *_paired(row)]
 
-    told = "The difference is this run minus the other, in points, on the samples that both have."
+    text = "The difference is this run minus the other, in points, on the samples that both have."
     head = ["this run", "other run", "in common", "difference", "95 % interval", "p"]
-    return joined([element("p", told), _changed(records, other), _by_model(both, head, numbers)])
+    return joined([element("p", text), _changed(records, other), _by_model(both, head, numbers)])
 
 
 def _changed(records: DataFrame, other: DataFrame) -> Markup | None:
@@ -161,10 +161,10 @@ def _changed(records: DataFrame, other: DataFrame) -> Markup | None:
         names += [name for name in mine if name in theirs and mine[name] != theirs[name]]
     if not names:
         return None
-    told = (
+    text = (
         f"The checksums of the two runs differ for {', '.join(sorted(names))}: under the same name they measured something else."
     )
-    return element("div", element("p", told), class_="note")
+    return element("div", element("p", text), class_="note")
 
 
 def _common(records: DataFrame, other: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -119,7 +119,7 @@ class Search(ABC):
         return State(point)
 
     def merit(self, score: Score, point: Tensor, ball: Ball) -> Tensor:
-        """What the best point has least of."""
+        """The number by which visited points are compared: the best has the smallest."""
         return score.value
 
 

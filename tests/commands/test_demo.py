@@ -1,6 +1,7 @@
 """The tour of ``drq demo``: what it evaluates, and that every shift makes the model work."""
 
 import json
+import sys
 
 import polars as pl
 import pytest
@@ -15,6 +16,15 @@ pytest.importorskip("sklearn")
 @pytest.mark.parametrize("images", [0, -3, 501, 99999])
 def test_impossible_numbers_of_images_are_refused(images):
     refused(demo.tour, images, words=["images must lie between 1 and 500", f"got {images}:"])
+
+
+@pytest.mark.parametrize("package", ["sklearn", "polars", "matplotlib"])
+def test_whatever_is_missing_one_command_installs_it_all(package, monkeypatch, capfd, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    assert cli.main(["demo"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.endswith("pip install 'decision-region-quantification[demo]'")
 
 
 def test_few_images_are_few_under_every_threat():

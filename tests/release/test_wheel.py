@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -49,7 +50,17 @@ def test_its_metadata_are_valid_and_name_no_group_of_the_project(wheel):
     bare = {each.name for each in found.requires_dist if not each.marker}
     assert bare == {"torch", "numpy", "safetensors", "pillow", "typer", "rich"}
     assert all(isinstance(each, Requirement) and each.url is None for each in found.requires_dist)
-    assert BytesParser().parsebytes(told).get_payload().startswith("# Decision Region Quantification")
+
+
+def test_what_a_package_index_shows_has_no_results_of_ours_and_no_links_into_the_repository(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        page = BytesParser().parsebytes(archive.read(name)).get_payload()
+    assert page.startswith("# Decision Region Quantification\n\nA classifier reports")
+    assert re.findall("^## (.+)$", page, re.MULTILINE) == ["Use it", "What to expect", "Cite"]
+    assert "95 %" not in page
+    assert "The picture" not in page
+    assert not re.findall(r"\]\((?!https:)", page)
 
 
 def test_it_answers_without_extras(wheel, tmp_path):

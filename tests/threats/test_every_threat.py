@@ -174,7 +174,7 @@ def test_gpu_and_cpu_agree(name: str) -> None:
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-6)
 
 
-def test_the_catalogue_describes_everything() -> None:
+def test_the_listing_describes_everything() -> None:
     entries = threats.list()
     assert len({entry.name for entry in entries}) == len(entries)
     assert all(entry.summary and "\n" not in entry.summary for entry in entries)
