@@ -17,7 +17,8 @@ from drq.errors import InputError, require
 from drq.registry import NORMS, PRESETS
 
 if TYPE_CHECKING:
-    from drq.serving.predict import Prediction, Predictor
+    from drq.serving.predict import Predictor
+    from drq.serving.prediction import Prediction
 
 
 @app.command(
@@ -73,7 +74,9 @@ def predict(
     """
     from drq.commands import terminal
     from drq.serving.default_model import choose_model
-    from drq.serving.predict import Predictor, Refusal, card_files, listed
+    from drq.serving.listing import listed
+    from drq.serving.predict import Predictor, card_files
+    from drq.serving.prediction import Refusal
 
     remedy = "margins are differences of robustness"
     require(0 <= abstain_below <= 1, "--abstain-below", "lie between 0 and 1", abstain_below, remedy)

@@ -22,7 +22,7 @@ from rich.table import Table
 from drq import data, models, threats
 from drq.errors import InputError, require
 from drq.models.digits import Track
-from drq.serving.predict import Prediction
+from drq.serving.prediction import Prediction
 from drq.system.files import atomic_write
 
 SHOWN = 5  # classes that are shown of a picture

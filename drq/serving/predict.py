@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, starmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,63 +21,12 @@ from drq.errors import InputError, imported, require
 from drq.models.classifier import Card
 from drq.models.loading import load
 from drq.presets import named
+from drq.serving.listing import is_folder
+from drq.serving.prediction import Class, Prediction, Refusal
 from drq.system.files import atomic_write
 from drq.system.progress import ProgressOption
 
 BATCH = 32  # pictures decided at once on a GPU, which one alone leaves idle; on a CPU it gains little and delays what is shown
-
-
-class Class(NamedTuple):
-    """One class of the model, at one picture."""
-
-    name: str
-    confidence: float  # of the model in it, at the picture itself
-    robustness: float | None  # what remains of its confidence around its best point nearby, 0 without one; None: not searched
-    exact: bool  # False where the search stopped because the class cannot come first or second: then it is below this value
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer about one picture."""
-
-    picture: str
-    model: str
-    answer: str  # DRQ's
-    standard: str  # the model's own
-    changed: bool  # whether the two differ; names may not tell
-    robustness: float  # of the answer
-    margin: float
-    radius: float | None  # explored; None where none was found and the model's own answer stands
-    norm: str
-    passes: int
-    seconds: float
-    classes: tuple[Class, ...]  # the highest robustness first
-    decision: Decision | None = field(default=None, repr=False, compare=False)  # with its points, where they are kept
-
-    def abstains(self, below: float) -> bool:
-        """Whether the margin is too small to answer."""
-        return self.margin < below
-
-    def as_json(self, abstain_below: float = 0.0) -> dict[str, Any]:
-        """Made of what JSON knows; the answer is None where the margin is below ``abstain_below``."""
-        abstained = self.abstains(abstain_below)
-        return {
-            **{name: value for name, value in vars(self).items() if name != "decision"},
-            "answer": None if abstained else self.answer,
-            "abstained": abstained,
-            "classes": [each._asdict() for each in self.classes],
-        }
-
-
-class Refusal(NamedTuple):
-    """No answer about one picture, because something is wrong with it."""
-
-    picture: str
-    error: str
-
-    def as_json(self, abstain_below: float = 0.0) -> dict[str, Any]:
-        """Made of what JSON knows."""
-        return self._asdict()
 
 
 class Predictor:
@@ -171,7 +119,7 @@ class Predictor:
     def _input(self, path: str) -> Tensor:
         """The picture as the model takes it."""
         assert self.card.view is not None
-        if _is_folder(path):
+        if is_folder(path):
             readable = os.access(path, os.R_OK | os.X_OK)
             require(readable, "a folder", "be one that can be read", repr(path), "check its rights")
             remedy = f"those that end in {', '.join(sorted(ENDINGS))} and are not hidden are found, others must be named"
@@ -241,39 +189,6 @@ def card_files(path: str | None, count: int) -> list[Path]:
     require(usable, "--explain", "name a file that can be written", repr(path), remedy)
     imported("matplotlib", "--explain", "pip install 'decision-region-quantification[report]'")
     return [place] if count == 1 else [place.with_stem(f"{place.stem}-{number + 1}") for number in range(count)]
-
-
-def listed(paths: Iterable[str]) -> list[str]:
-    """Files as they are given; a folder stands for the pictures below it, and for itself where there is none."""
-    return [each for path in paths for each in (_below(path) or [path] if _is_folder(path) else [path])]
-
-
-def _below(folder: str) -> list[str]:
-    """Every picture below a folder, in the order of the names; no hidden ones, and no links to folders, which may go round.
-
-    A folder that cannot be read is kept: whoever tries to read it as a picture says so.
-    """
-    closed: list[str] = []
-    found = [
-        Path(place, name)
-        for place, folders, names in os.walk(folder, onerror=lambda error: closed.append(error.filename))
-        for name in _shown(folders, names)
-        if Path(name).suffix.lower() in ENDINGS
-    ]
-    return [str(each) for each in sorted([*found, *map(Path, closed)])]
-
-
-def _shown(folders: list[str], names: list[str]) -> list[str]:
-    """The names that are not hidden. Hidden folders are taken off the list, so that the walk does not enter them."""
-    folders[:] = [each for each in folders if not each.startswith(".")]
-    return [each for each in names if not each.startswith(".")]
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return Path(path).is_dir()
-    except OSError:  # a name that is too long, or behind a closed door: whoever reads it says more
-        return False
 
 
 def _rank(each: Class) -> tuple[float, bool, float]:
