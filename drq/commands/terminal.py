@@ -31,7 +31,7 @@ MOST_VALUES = 20  # a sequence with more is shortened
 LONGEST = 60  # characters of a picture's name that the column is at most wide
 COLUMNS = (
     *("picture", "answer", "standard", "changed", "robustness", "margin", "abstained"),
-    *("radius", "norm", "passes", "seconds", "error"),
+    *("radius", "norm", "view", "kept", "gate_margin", "passes", "forward_passes", "seconds", "error"),
 )  # of a CSV file; cells without a value are empty
 
 
@@ -144,7 +144,7 @@ def show_prediction_line(width: int, found: Prediction, abstain_below: float) ->
     show(f"{found.margin:6.3f}  {found.robustness:10.3f}  {found.picture:{width}}  {answer}")
 
 
-def show_totals(pictures: int, counts: Counter[str], place: str | None) -> None:
+def show_totals(pictures: int, counts: Counter[str], place: str | None, views: bool = False) -> None:
     """Print totals, where pictures are many or answers were written to a file, and the legend for answers that were printed."""
     if place or pictures > FEW:
         texts = {
@@ -158,7 +158,7 @@ def show_totals(pictures: int, counts: Counter[str], place: str | None) -> None:
         ]
         show(f"{f'{place}: ' if place else ''}{', '.join(parts)}.")
     if not place and not counts["error"]:
-        show_legend()
+        show_legend(views)
 
 
 def show_prediction(found: Prediction, abstain_below: float) -> None:
@@ -170,10 +170,15 @@ def show_prediction(found: Prediction, abstain_below: float) -> None:
     show(f"{found.picture}, seen by {found.model}", table, *sentences(found, abstain_below), "")
 
 
-def show_legend() -> None:
-    """Print what the columns mean, and how far to trust them."""
+def show_legend(views: bool) -> None:
+    """Print what the columns mean, and how far to trust them; ``views`` tells that views were looked at, and no ball searched."""
     show(
-        "Confidence: of the model, at the picture. Robustness: what remains of it in the worst place near a class's best point.",
+        "Confidence: of the model, at the picture. Robustness: "
+        + (
+            "at the best view of a class, as the gate measures it."
+            if views
+            else "what remains of it in the worst place near a class's best point."
+        ),
         "The margin ranks answers and is no probability: choose a threshold on pictures of your own.",
         "Whatever a picture shows, the answer is one of the classes that the model knows.",
     )
@@ -187,8 +192,15 @@ def sentences(found: Prediction, abstain_below: float) -> list[str]:
         answer = f"No region to explore was found, so the model alone answers: {found.standard}."
     if found.abstains(abstain_below):
         answer = f"No answer: the margin {found.margin:.3f} is below {abstain_below:g}. The best guess is {found.answer}."
-    region = "" if found.radius is None else f" Explored: {found.norm} within {found.radius:.3g}."
-    return [answer, f"Cost: {found.passes} passes of the model, {found.seconds:.1f} s.{region}"]
+    region = "" if found.radius is None or found.norm is None else f" Explored: {found.norm} within {found.radius:.3g}."
+    forward = " forward" if found.passes and found.passes == found.forward_passes else ""
+    looked = f" Views: {found.views}; {_spoken(found)}." if found.views else ""
+    return [answer, f"Cost: {found.passes}{forward} passes of the model, {found.seconds:.1f} s.{region}{looked}"]
+
+
+def _spoken(found: Prediction) -> str:
+    """Say which view the answer comes from, or that a gate kept the model's own."""
+    return "the gate keeps the model's answer" if found.kept else f"the answer comes from {found.view}"
 
 
 @contextmanager

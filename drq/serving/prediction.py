@@ -28,11 +28,16 @@ class Prediction:
     changed: bool  # whether the two differ; names may not tell
     robustness: float  # of the answer
     margin: float
-    radius: float | None  # explored; None where none was found and the model's own answer stands
-    norm: str
+    radius: float | None  # explored, 0 where there was no ball; None where none was found and the model's own answer stands
+    norm: str | None  # None where there was no ball
     passes: int
     seconds: float
     classes: tuple[Class, ...]  # the highest robustness first
+    views: int = 0  # that were looked at; 0 where balls alone were searched
+    view: str | None = None  # at which the answer was found
+    kept: bool = False  # whether a gate keeps the model's own answer
+    gate_margin: float | None = None  # how far the evidence was above the threshold of the gate
+    forward_passes: int = 0  # those of the passes that asked for no gradient
     decision: Decision | None = field(default=None, repr=False, compare=False)  # with its points, where they are kept
 
     def abstains(self, below: float) -> bool:
