@@ -111,7 +111,7 @@ def show_entries(call: str, entries: Sequence[models.Entry] | Sequence[data.Entr
 def show_facts(values: Mapping[str, Any]) -> None:
     """Print names and values in two columns; long sequences are shortened."""
     width = max(map(len, values))
-    show(*(f"{name:{width}}  {_shorten(value)}" for name, value in values.items() if value not in (None, "")))
+    show(*(f"{name:{width}}  {_shorten(value)}" for name, value in values.items() if value not in (None, "", [])))
 
 
 def _shorten(value: object) -> object:
@@ -175,7 +175,7 @@ def show_legend(views: bool) -> None:
     show(
         "Confidence: of the model, at the picture. Robustness: "
         + (
-            "at the best view of a class, as the gate measures it."
+            "at the best view of a class; behind a gate, beyond what is usual there."
             if views
             else "what remains of it in the worst place near a class's best point."
         ),

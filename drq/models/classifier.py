@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from drq.errors import require
 from drq.images import View
 from drq.method.adapters import Wrapper
-from drq.models.gates import gate_for
+from drq.models.gates import gate_for, gates_of
 from drq.objectives import Model
 from drq.presets import PAPER_REACH
 from drq.views.fitted import for_side
@@ -71,9 +71,14 @@ class Card:
             views = for_side(views, min(self.view.height, self.view.width))
         return views, gate_for(self.name, self.sha256, model, str(views))
 
+    @property
+    def gates(self) -> dict[str, Gate]:
+        """Its gates, by the preset whose views they are for."""
+        return gates_of(self.name, self.sha256)
+
     def as_json(self) -> dict[str, Any]:
         """Made of what JSON knows."""
-        return asdict(self)
+        return asdict(self) | {"gates": [f"{preset}: {gate}" for preset, gate in self.gates.items()]}
 
 
 class WrongRange(UserWarning):

@@ -48,13 +48,19 @@ def _read(record: Mapping[str, Any]) -> Gates:
     return Gates(record["sha256"], record["contents"], tuple(learnt))
 
 
+def gates_of(name: str, sha256: str | None) -> dict[str, Gate]:
+    """The gates of the model of this name, whose file has this checksum, by the preset whose views they are for."""
+    gates = known().get(name)
+    return {} if gates is None or gates.sha256 != sha256 else {each.preset: each.gate for each in gates.learnt}
+
+
 def gate_for(name: str, sha256: str | None, model: nn.Module, views: str) -> Gate | None:
     """The gate of the model of this name for these views; None where there is none, or where its weights are others."""
     gates = known().get(name)
-    found = None if gates is None else next((each.gate for each in gates.learnt if each.views == views), None)
-    if gates is None or found is None or sha256 != gates.sha256 or checksum(model) != gates.contents:
+    if gates is None or gates.sha256 != sha256:
         return None
-    return found
+    found = next((each.gate for each in gates.learnt if each.views == views), None)
+    return found if found is not None and checksum(model) == gates.contents else None
 
 
 def checksum(model: nn.Module) -> str:

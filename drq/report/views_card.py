@@ -29,6 +29,7 @@ COLUMNS, MOST = 9, 36  # thumbnails side by side, and in all
 CELL_HEIGHT, CHART_HEIGHT = 1.12, 2.5  # inches
 TINY = 5.5  # font size
 WRAPPED = 18  # characters of a line above a thumbnail
+NAMED = 24  # of a view's name in a sentence
 MARKERS: tuple[dict[str, Any], ...] = (
     {"marker": "o", "color": "#0072b2"},
     {"marker": "s", "color": "#e69f00", "markerfacecolor": "white"},
@@ -98,8 +99,7 @@ class ViewsContent(NamedTuple):
 
     def short(self, label: int) -> str:
         """The name of a class, shortened."""
-        name = self.names[label]
-        return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+        return _cut(self.names[label], LONGEST)
 
     def shown(self) -> list[int]:
         """The views that are shown: all, or the first ones and those that matter."""
@@ -127,8 +127,8 @@ class ViewsContent(NamedTuple):
         best, own = int(self.counted.max(0).argmax()), float(self.counted[0, self.base])
         at, lead = self._named(self.best_view(best)), float(self.counted[:, best].max()) - own
         if self.seen.gate is None:
-            rival = f"{self.short(self.rival)} at best {self._height(self.rival)} ({self._named(self.best_view(self.rival))})"
-            return f"Best log-odds: {self.short(self.answer)} {self._height(self.answer)} ({at}), {rival}. No gate."
+            rival = f"{self.short(self.rival)} {self._height(self.rival)} ({self._named(self.best_view(self.rival))})"
+            return f"Best log-odds: {self.short(self.answer)} {self._height(self.answer)} ({at}), {rival}; no gate."
         way, measure = (
             "held" if self.decision.kept else "gave way",
             "standardised log-odds" if self.seen.gate.mean else "log-odds",
@@ -140,7 +140,12 @@ class ViewsContent(NamedTuple):
         return f"{self.counted[:, label].max():.2f}"
 
     def _named(self, number: int) -> str:
-        return plot_style.text(self.seen.names[number])
+        return _cut(plot_style.text(self.seen.names[number]), NAMED)
+
+
+def _cut(text: str, most: int) -> str:
+    """Text of at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def views_card(decision: Decision, seen: Seen, *, names: Sequence[str] | None = None) -> Figure:
@@ -183,7 +188,7 @@ def _thumbnail(ax: Axes, content: ViewsContent, number: int) -> None:
     ax.set(xticks=[], yticks=[])
     ax.imshow(picture.clip(0, 1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     spoke = number == content.spoke
-    title = textwrap.shorten(f"{number} {plot_style.text(content.seen.names[number])}", 2 * WRAPPED, placeholder="…")
+    title = _cut(f"{number} {plot_style.text(content.seen.names[number])}", 2 * WRAPPED - 4)
     ax.set_title(textwrap.fill(title, WRAPPED), fontsize=TINY, pad=2, fontweight="bold" if spoke else "normal")
     values = "  ".join(f"{content.confidence[number, each]:.2f}" for each in content.classes[:2])
     ax.set_xlabel(values, fontsize=TINY, labelpad=2, fontweight="bold" if spoke else "normal")

@@ -34,6 +34,6 @@ def learn_gate(robust: DRQ, folder: str, read: Callable[[str], Tensor], changes:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "drq: a gate learnt from", UserWarning)  # told below
         gated = robust.variant(progress=progress).gated(x, changes).variant(progress=False)
-    few = f", of which {FEW} would promise more," if len(some) < FEW else ""
+    few = f" ({FEW} would promise more)" if len(some) < FEW else ""
     count = f"{len(some)} of {len(paths)}" if len(some) < len(paths) else f"{len(some)}"
     return gated, f"{count} pictures in {folder}{few}"
