@@ -23,6 +23,7 @@ from drq.errors import MissingError
 from drq.method.adapters import Wrapper
 from drq.models import gates
 from drq.presets import named
+from drq.report.statistics import wilson
 from drq.report.typesetting import text_table
 from drq.system.files import atomic_write
 from drq.views import Gate
@@ -142,7 +143,8 @@ def counted(name: str, inputs: Inputs, before: list[dict[str, Any]]) -> Iterator
             x = inputs.read(model) if x is None else x
             decision = drq.DRQ(remembering, views=str(robust.views), gate=robust.gate).decide(x)
             same = told | {"inputs": len(x), "changed": int((decision.label != decision.base_label).sum())}
-        yield same
+        low, high = (float(each) / 100 for each in wilson(same["changed"], same["inputs"]))
+        yield same | {"low": low, "high": high}
 
 
 def count_all(path: Path) -> list[dict[str, Any]]:
@@ -172,9 +174,11 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def _row(row: dict[str, Any]) -> list[str]:
     gate, share = Gate.read(row["gate"]), row["changed"] / row["inputs"]
+    found = f"{share:.1%} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+    within = "yes" if share <= gate.bound else "above, as chance allows" if row["low"] <= gate.bound else "no"
     return [
         *(row["model"], row["preset"], row["learnt"], f"{gate.changed / gate.inputs:.1%}", f"{gate.bound:.1%}"),
-        *(row["held_out"], f"{share:.1%}", "yes" if share <= gate.bound else "no"),
+        *(row["held_out"], found, within),
     ]
 
 

@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 import drq
 from drq.errors import MissingError
 from drq.models import gates as shipped
+from drq.report.statistics import wilson
 from tools import gates
 
 FITTED, LATER = gates.Inputs("given", 20, 150), gates.Inputs("given", 200, 100)
@@ -121,7 +122,18 @@ def test_the_table_counts_changed_answers_on_other_inputs(looks, monkeypatch, tm
         changed = int((decision.label != decision.base_label).sum())
         assert (row["changed"], row["inputs"], row["bound"]) == (changed, 100, gate.bound)
         assert (row["learnt"], row["held_out"]) == ("given, 20 to 169", "given, 200 to 299")
-        assert f"| {changed:.1f}% | {'yes' if changed <= 100 * gate.bound else 'no'} |" in line
+        assert 0 <= row["low"] < changed / 100 < row["high"]
+        assert f"| {changed:.1f}% [{100 * row['low']:.1f}, {100 * row['high']:.1f}] |" in line
     looks.clear()
     run(monkeypatch, "--held-out", "--record", record)
     assert (sum(looks), json.loads(record.read_text())) == (0, rows)
+
+
+@pytest.mark.parametrize(("changed", "said"), [(20, "yes"), (29, "above, as chance allows"), (60, "no")])
+def test_the_table_tells_chance_from_a_broken_promise(changed, said):
+    """Of 1000 inputs 20 changed where the gate was learnt: at most 2.89 % of new ones do, and 60 of 1000 are 4.7 % at least."""
+    gate = drq.views.Gate(1.0, inputs=1000, changed=20)
+    low, high = (float(each) / 100 for each in wilson(changed, 1000))
+    row = {"model": "m", "preset": "nature", "gate": gate.record, "bound": gate.bound, "learnt": "a", "held_out": "b"}
+    line = gates.table([row | {"inputs": 1000, "changed": changed, "low": low, "high": high}]).splitlines()[-1]
+    assert line.endswith(f"| {said} |")
