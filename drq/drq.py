@@ -127,6 +127,7 @@ class DRQ(Wrapper):
         self._given = {"alpha": alpha} if radius is CALIBRATED else {"radius": radius, "alpha": alpha}
         self.views = None if views is None else as_views(views)
         self.ball_searched = self.views is None or radius is not CALIBRATED
+        self.views, gate = fitted(model, self.views, gate, self.ball_searched or front is not None)
         if not self.ball_searched:
             radius = 0.0
         alpha = (0.5 if self.ball_searched else 0.0) if alpha is None else alpha
@@ -148,7 +149,7 @@ class DRQ(Wrapper):
         require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
         require(front is None or callable(front), "front", "be None or callable", repr(front), "drq.Restoration() is one")
         self.radius, self.alpha, self.front = radius, alpha, front
-        self.views, self.gate = fitted(model, self.views, gate, self.ball_searched or front is not None)
+        self.gate = Gate.read(gate) if isinstance(gate, Mapping) else gate
         check_views(self.views, self.gate, bounds, frozen, self.ball_searched and precision != "float32")
         self.explore, self.quantify = explore, quantify
         self.classes, self.bounds, self.explore_base = classes, bounds, explore_base

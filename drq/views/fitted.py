@@ -18,13 +18,11 @@ DETAIL = {32: 0.25, 64: 0.18, 128: 0.15, 224: 0.12}  # by the side of pictures
 
 def fitted(
     model: object, views: Views | None, gate: Gate | Mapping[str, Any] | str | None, other: bool
-) -> tuple[Views | None, Gate | None]:
+) -> tuple[Views | None, Gate | Mapping[str, Any] | None]:
     """Views and gate for a model; where that of its card is asked for, views are for pictures of the size that the card names.
 
     ``other`` tells that evidence is not that of views alone, so that the gates of cards say nothing about it.
     """
-    if isinstance(gate, Mapping):
-        return views, Gate.read(gate)
     if not isinstance(gate, str):
         return views, gate
     require(gate == CARD, "gate", f"be a drq.views.Gate, {CARD!r} or None", repr(gate)[:80], "robust.gated(x) learns one")
