@@ -127,9 +127,9 @@ def test_classes_that_take_no_part_are_no_rivals():
 
 def test_inputs_that_are_no_pictures_have_a_chart():
     model = torch.nn.Linear(5, 3).eval()
-    robust, x = drq.DRQ(model, views="Monotone()", bounds=None), torch.rand(1, 5)
+    robust, x = drq.DRQ(model, views="Monotone()"), torch.rand(1, 5)
     decision = robust.decide(x)
-    figure = plots.views_card(decision, seen(model, robust.views, None, x, None, decision.classes))
+    figure = plots.views_card(decision, seen(model, robust.views, None, x, robust.bounds, decision.classes))
     assert not thumbnails(figure)
     assert len(chart(figure).get_xticks()) == len(robust.views)
 
