@@ -76,9 +76,10 @@ def test_a_model_of_the_package_brings_its_gate(picture, command):
     (found,) = json.loads(output)
     assert found["views"] == found["passes"] == found["forward_passes"] == 33
     assert found["kept"] == (found["gate_margin"] <= 0)
-    given = Predictor("cifar10-tiny", views="Rotation(90, 13)")  # views that are given are taken as they are
-    assert given.robust.gate is None
-    assert given.promise.startswith("cifar10-tiny has no gate for these views")
+    for preset in ("paper", "upright"):  # views that are given are taken as they are
+        given = Predictor("cifar10-tiny", preset=preset, views="Rotation(90, 13)")
+        assert given.robust.gate is None
+        assert given.promise.startswith("cifar10-tiny has no gate for these views")
 
 
 def test_a_gate_is_learnt_from_a_folder(photos, album, command):
