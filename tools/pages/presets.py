@@ -19,13 +19,14 @@ from drq.reproduction.gains import CHOSEN_ON, FEW, RESTORED, Gain, findings, tab
 from drq.reproduction.kept_records import Record, read_record
 from drq.reproduction.overview import ALONE, adaptive, concatenated
 from drq.reproduction.provenance import provenance
+from tools import gates
 from tools.pages.peers import verdicts
 
 if TYPE_CHECKING:
     import polars
 
 IMPROVE, AUGMENT, FRONT, SHIFT, SEARCH, ATTACKED, DIGITS = BEYOND["improve"]
-TRIED = "tried.json"
+TRIED, GATES = "tried.json", "view-gates.json"
 GUARDED = "DRQ guarded"
 SHOWN_RULES = 3  # rules that are shown of each idea
 
@@ -63,9 +64,9 @@ decision.view  # (N,) the view that the answer comes from, an index into robust.
 
 - **What it promises**: of pictures *of the kind it was learnt from*, at most that share gets another answer than the model alone
   gives, with 95 % confidence, whatever the model is. It says nothing of shifted pictures, where answers ought to change, nor of
-  whether a change is right. How often answers changed on clean pictures that no gate was learnt from is in
-  `results/view-gates.json`, beside each bound ([views](views.md) has the table): a share of as many new pictures as the gate was
-  learnt from lies above the bound in one of eight cases, by chance alone.
+  whether a change is right. How often answers changed on clean pictures that no gate was learnt from stands in the
+  table below, beside each bound: a share of as many new pictures as the gate was learnt from lies above the bound in one of eight
+  cases, by chance alone.
 - **What it was learnt from**: unlabelled CIFAR-10 test images from 3000 on, MNIST's for networks of digits, and the first 200
   pictures of NIPS 2017 for photographs; 2 % of their answers could change with `nature`, 5 % with `upright`. `python -m
   tools.gates` in a clone of the project learns all of them anew, into the one file that the package ships.
@@ -80,6 +81,9 @@ decision.view  # (N,) the view that the answer comes from, an index into robust.
 `drq predict photo.jpg --preset nature --explain card.png` draws all views, the one that spoke, what the model says at each, and
 how far the evidence was from the gate. Neither preset is for enemies: who knows the views attacks the best of them.
 """
+COUNTED = """\
+Clean pictures whose answer is not that of the model alone, with 95 % intervals where no gate was learnt (`python -m tools.gates
+--held-out`):"""
 WIDELY = """\
 {rules} rules on {images} images from {first} on under each shift, around `{model}`: the best of each idea, by the mean over all
 shifts. What stands before a colon is done to the image first: *mirrored* is restored and mirrored. *Gain* is over the paper's
@@ -119,7 +123,13 @@ def page(folder: Path) -> str:
     """Return the whole page."""
     record, augment, front, shift, search, attacked, digits = (read_record(folder, name) for name in BEYOND["improve"])
     presets = [[f"`{name}`", each.summary, f"`drq reproduce {each.experiment}`"] for name, each in PRESETS.items()]
-    parts = [HEAD, text_table(("preset", "for", "rests on"), presets), VIEWS, "## Where they were not chosen"]
+    parts = [
+        HEAD,
+        text_table(("preset", "for", "rests on"), presets),
+        VIEWS,
+        *_gates(folder.parent / GATES),
+        "## Where they were not chosen",
+    ]
     held_out = concatenated((record, augment))
     parts += [] if held_out is None else _report(held_out, _rows(front))
     parts += [provenance(IMPROVE, record), provenance(AUGMENT, augment), provenance(FRONT, front)]
@@ -128,6 +138,13 @@ def page(folder: Path) -> str:
     parts += ["## The same on digits, without a GPU", *_small(digits), provenance(DIGITS, digits)]
     parts += ["## Settings that were attacked", SETTINGS, *verdicts(_rows(search)), provenance(SEARCH, search)]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _gates(path: Path) -> Iterator[str]:
+    """Yield how often gated answers change on clean pictures that their gates have not seen."""
+    if path.is_file():
+        yield COUNTED
+        yield gates.table(json.loads(path.read_text()))
 
 
 def _report(rows: polars.DataFrame, more: polars.DataFrame | None) -> Iterator[str]:
