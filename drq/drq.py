@@ -40,6 +40,7 @@ from drq.search.loop import Search, check_steps, envelope
 from drq.search.minimum_norm import MinimumNorm
 from drq.system.progress import Listener, ProgressOption
 from drq.views.expression import as_views
+from drq.views.fitted import fitted
 from drq.views.fitting import Fit, over_ball, over_views
 from drq.views.gate import Gate, gated_decision
 from drq.views.looking import Looking, check_views
@@ -66,7 +67,8 @@ class DRQ(Wrapper):
         views: where it looks besides: a declared set of views of the input, :mod:`drq.views`, such as
             ``drq.views.Rotation(90, 13)``. Every class then counts by its best view. Without a radius there is no ball: one
             forward pass a view, so that the model needs no gradients. With one, there is a ball around every view.
-        gate: which own answers of the model stand: :meth:`gated` learns one.
+        gate: which own answers of the model stand: :meth:`gated` learns one. "card" for that of the model's card, if it has one
+            for these views alone, with views for pictures of the size that it names.
         alpha: radius of quantification, as a share of the radius of exploration; None for the paper's 0.5. Of views alone, the
             share of the angle, factor or shift by which neighbouring views may differ; None for 0: more was measured to harm.
         explore: search for the most confident point of a class.
@@ -103,7 +105,7 @@ class DRQ(Wrapper):
         radius: float | Tensor | Calibrated = CALIBRATED,
         *,
         views: Views | Callable[[Tensor], Tensor] | str | None = None,
-        gate: Gate | Mapping[str, Any] | None = None,
+        gate: Gate | Mapping[str, Any] | Literal["card"] | None = None,
         alpha: float | None = None,
         explore: Search = Gradient(steps=20),
         quantify: Search = Gradient(steps=20),
@@ -125,6 +127,7 @@ class DRQ(Wrapper):
         self._given = {"alpha": alpha} if radius is CALIBRATED else {"radius": radius, "alpha": alpha}
         self.views = None if views is None else as_views(views)
         self.ball_searched = self.views is None or radius is not CALIBRATED
+        self.views, gate = fitted(model, self.views, gate, self.ball_searched or front is not None)
         if not self.ball_searched:
             radius = 0.0
         alpha = (0.5 if self.ball_searched else 0.0) if alpha is None else alpha

@@ -12,8 +12,15 @@ from drq.errors import nearest, require
 from drq.method.calibration import Calibrated
 from drq.restoration import Restoration
 from drq.search.gradient import Gradient
+from drq.views.expression import parse
+from drq.views.fitted import CARD
 
 PAPER_REACH = 2.0  # the radius of exploration, as a multiple of that of the training
+NATURE_VIEWS = parse(  # 33 views: tones of photographs, then angles and sizes
+    "Mirror() * Detail() + Denoise() * Detail() + Blur() * Contrast() + Contrast() * Sharpen() + Gamma(0.6, 1.6)"
+    " + Rotation(90, 13) + Scale(2, 9)"
+)
+UPRIGHT_VIEWS = parse("Rotation(90, 13)")
 
 
 class Trained(Protocol):
@@ -32,12 +39,14 @@ class Preset:
         experiment: ``drq reproduce`` repeats the measurement that it rests on.
         settings: the arguments that differ from the paper's.
         reach: the radius where none is given and the model was trained adversarially, as a multiple of that of its training.
+        changes: the share of answers on inputs that are as they should be that a gate lets change, at most.
     """
 
     summary: str
     experiment: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     reach: float = PAPER_REACH
+    changes: float = 0.05
 
     def changed(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The settings with those that are given in their place; in another norm their radius means nothing."""
@@ -78,6 +87,19 @@ INSTANT = Preset(
     "steps instead of a hundred, in some thirty passes; not for attacks",
     "imagenet-instant",
     _ONE_STEP | {"classes": 5, "norm": "l2", "radius": Calibrated(steps=10)},
+)
+NATURE = Preset(
+    "photographs in bad weather or light, blurred, noisy, tilted, too near or too far: for each class the best of 33 views, "
+    "33 forward passes; behind a gate where the model's card has one; not for attacks",
+    "views-first",
+    {"views": NATURE_VIEWS, "gate": CARD},
+    changes=0.02,
+)
+UPRIGHT = Preset(
+    "pictures that may lie on their side: for each class the best of 13 angles, 13 forward passes; behind a gate where the "
+    "model's card has one; not for attacks",
+    "views-first",
+    {"views": UPRIGHT_VIEWS, "gate": CARD},
 )
 PRESETS: Mapping[str, Preset] = registry.PRESETS
 

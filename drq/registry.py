@@ -86,6 +86,8 @@ PRESETS = Registry(
         "guarded": "drq.presets:GUARDED",
         "shift": "drq.presets:SHIFT",
         "instant": "drq.presets:INSTANT",
+        "nature": "drq.presets:NATURE",
+        "upright": "drq.presets:UPRIGHT",
     }
 )
 

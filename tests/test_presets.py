@@ -123,6 +123,48 @@ def test_the_standard_answer_is_that_of_the_model_alone():
     assert answer.changed == (answer.answer != answer.standard)
 
 
+@pytest.mark.parametrize(("name", "views"), [("nature", 33), ("upright", 13)])
+def test_presets_of_views_cost_a_forward_pass_a_view(name, views):
+    """Around any model, without gradients and without a ball; whatever is given goes before the preset."""
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 6)).eval().requires_grad_(False)
+    robust = drq.DRQ(model, **drq.preset(name))
+    decision = robust.decide(torch.rand(2, 3, 4, 4))
+    assert len(robust.views) == robust.most_passes(6) == views
+    assert decision.forward_passes.tolist() == decision.passes.tolist() == [views] * 2
+    assert decision.radius.tolist() == [0, 0]
+    assert len(drq.DRQ(model, **drq.preset(name) | {"views": "Mirror()"}).views) == 2
+    assert drq.DRQ(model, **drq.presets.PRESETS[name].around(Card("mine", norm="linf", radius=0.1))).ball_searched is False
+    around = drq.presets.PRESETS[name].around(Card("mine", norm="linf", radius=0.1), {"radius": 0.05})
+    assert (around["norm"], around["radius"]) == ("linf", 0.05)
+
+
+def test_the_first_of_nature_are_tones_and_the_rest_angles_and_sizes():
+    names = drq.DRQ(torch.nn.Flatten(), **drq.preset("nature")).views.names
+    assert names[:4] == ("the input", "mirrored", "restored", "mirrored, restored")
+    assert [name for name in names if name.startswith("rotated")] == [*drq.views.Rotation(90, 13).names[1:]]
+    assert [name for name in names if name.startswith("enlarged")] == [*drq.views.Scale(2, 9).names[1:]]
+    assert len({*names}) == 33
+
+
+@pytest.mark.parametrize(("side", "detail"), [(32, 0.25), (224, 0.12), (260, 0.12)])
+def test_detail_is_restored_as_pictures_of_the_models_size_have_it(side, detail):
+    model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(12, 5)).eval()
+    model.card = Card("mine", view=drq.models.View(side, side))
+    robust, x = drq.DRQ(model, **drq.preset("nature")), torch.rand(1, 3, side, side)
+    place = robust.views.names.index("restored")
+    torch.testing.assert_close(robust.views[place](x), drq.Restoration(detail)(x))
+    assert robust.decide(x).label.shape == (1,)
+
+
+def test_specs_take_the_gate_of_the_card():
+    tiny = drq.load_model("cifar10-tiny")
+    made = reading.defence("mine", {"defence": "drq", "preset": "nature"}, "defences.mine")
+    assert made.around(tiny).gate == tiny.card.gates["nature"]
+    assert made.record["gate"] == "card"
+    given = reading.defence("mine", {"preset": "nature", "gate": {"threshold": 3.0}}, "defences.mine")
+    assert given.around(tiny).gate == drq.views.Gate(3.0)
+
+
 def test_a_mistaken_preset_is_named(tmp_path, capsys):
     assert main(["predict", str(tmp_path / "none.png"), "--preset", "fats"]) == 2
     assert "preset must have a name that exists, got 'fats': did you mean fast" in capsys.readouterr().err

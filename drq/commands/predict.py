@@ -22,7 +22,7 @@ from drq.registry import NORMS, PRESETS
 @app.command(
     epilog=examples(
         "drq predict photo.jpg",
-        "drq predict photo.jpg --preset instant --explain card.png --slice 20",
+        "drq predict photo.jpg --preset nature --explain card.png",
         "drq predict photo.jpg --model torchvision:resnet50 --classes 5 --download",
         "drq predict holidays/ --abstain-below 0.2 --csv answers.csv",
         "drq predict photo.jpg --norm l2 --radius 0.5 --json",
@@ -51,6 +51,10 @@ def predict(
     preset: Annotated[
         str | None, typer.Option(help=f"Settings by name: {either(PRESETS)}.", autocompletion=complete_with(PRESETS))
     ] = None,
+    views: Annotated[str | None, typer.Option(metavar="TEXT", help="Look at these views, as drq.views writes them.")] = None,
+    gate: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Learn a gate from pictures of yours, without labels.")
+    ] = None,
     abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,
     device: Annotated[
         str, typer.Option(help="Where to run, such as cpu or cuda.", autocompletion=complete_with(DEVICES))
@@ -68,15 +72,16 @@ def predict(
 ) -> int:
     """Say what pictures show, how far to trust it, and what that cost.
 
-    Without --model, imagenet-lite0 answers where the extra imagenet is installed, with preset fast on the ten likeliest of its
-    1000 classes. Otherwise cifar10-small answers, which knows ten classes of 32 x 32 pixels.
+    With the extra imagenet, imagenet-lite0 answers with preset fast, from the ten likeliest of its 1000 classes. Without it,
+    cifar10-small answers, which knows ten classes of 32 x 32 pixels. Others: timm:NAME, hf:NAME ...
 
-    A row of the CSV file has the picture, DRQ's answer (empty where it abstains), the model's, whether they differ, robustness,
-    margin, region, cost, and the error where the picture cannot be read.
+    A row of the CSV file has the picture, DRQ's answer (empty where it abstains), the model's, what they rest on, or an error.
     """
     from drq.commands import terminal
     from drq.serving.default_model import choose_model
-    from drq.serving.predict import Predictor, Refusal, card_files, listed
+    from drq.serving.listing import listed
+    from drq.serving.predict import Predictor, card_files
+    from drq.serving.prediction import Refusal
 
     remedy = "margins are differences of robustness"
     require(0 <= abstain_below <= 1, "--abstain-below", "lie between 0 and 1", abstain_below, remedy)
@@ -86,13 +91,19 @@ def predict(
     require(drawable, "--slice", "be at least 2, beside --explain", pixels, "20 show where regions are, 60 their shape")
     found, counts, seconds, pictures = [], Counter[str](), 0.0, listed(paths)
     cards = card_files(explain, len(pictures))
-    chosen = choose_model(model, preset, classes)
+    asked = {"views": views, "radius": radius}
+    chosen = choose_model(model, preset, classes, {name: value for name, value in asked.items() if value is not None})
     with terminal.csv_writer(csv) as put_row:
         with redirect_stdout(sys.stderr):  # libraries that load models may print
-            options = {"download": True} if download else {}
+            options: dict[str, Any] = {"download": True} if download else {}
+            options |= {"views": views, "gate": gate, "progress": not quiet}
             predictor = Predictor(chosen.model, norm, radius, chosen.classes, device, bool(cards), chosen.preset, **options)
-        if chosen.note and not quiet:
-            print_to_stderr(chosen.note)
+        remedy = "views have no slice, their card shows all of them"
+        require(
+            pixels is None or predictor.robust.ball_searched, "--slice", "be left out where no ball is searched", pixels, remedy
+        )
+        for note in [] if quiet else filter(None, (chosen.note, predictor.promise)):
+            print_to_stderr(note)
         show = terminal.prediction_printer(pictures) if csv is None and not as_json else None
         with terminal.picture_progress(len(pictures), quiet or (csv == "-" and sys.stdout.isatty())) as (tell, draw):
             for place, answer in enumerate(predictor.stream(pictures, tell=tell)):
@@ -113,7 +124,7 @@ def predict(
     if as_json:
         typer.echo(json.dumps(found, indent=2, allow_nan=False))
     elif csv != "-":
-        terminal.show_totals(len(pictures), counts, seconds, csv)
+        terminal.show_totals(len(pictures), counts, seconds, csv, not predictor.robust.ball_searched)
     return MISTAKE if counts["error"] else 0
 
 

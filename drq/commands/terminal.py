@@ -22,7 +22,7 @@ from rich.table import Table
 from drq import data, models, threats
 from drq.errors import InputError, require
 from drq.models.digits import Track
-from drq.serving.predict import Prediction
+from drq.serving.prediction import Prediction
 from drq.system.files import atomic_write
 from drq.system.progress import ProgressOption
 
@@ -32,7 +32,7 @@ MOST_VALUES = 20  # a sequence with more is shortened
 LONGEST = 60  # characters of a picture's name that the column is at most wide
 COLUMNS = (
     *("picture", "answer", "standard", "changed", "robustness", "margin", "abstained"),
-    *("radius", "norm", "passes", "seconds", "error"),
+    *("radius", "norm", "view", "kept", "gate_margin", "passes", "forward_passes", "seconds", "error"),
 )  # of a CSV file; cells without a value are empty
 
 
@@ -120,7 +120,7 @@ def show_entries(call: str, entries: Sequence[models.Entry] | Sequence[data.Entr
 def show_facts(values: Mapping[str, Any]) -> None:
     """Print names and values in two columns; long sequences are shortened."""
     width = max(map(len, values))
-    show(*(f"{name:{width}}  {_shorten(value)}" for name, value in values.items() if value not in (None, "")))
+    show(*(f"{name:{width}}  {_shorten(value)}" for name, value in values.items() if value not in (None, "", [])))
 
 
 def _shorten(value: object) -> object:
@@ -153,7 +153,7 @@ def show_prediction_line(width: int, found: Prediction, abstain_below: float) ->
     show(f"{found.margin:6.3f}  {found.robustness:10.3f}  {found.picture:{width}}  {answer}")
 
 
-def show_totals(pictures: int, counts: Counter[str], seconds: float, place: str | None) -> None:
+def show_totals(pictures: int, counts: Counter[str], seconds: float, place: str | None, views: bool = False) -> None:
     """Print totals, where pictures are many or answers were written to a file, and the legend for answers that were printed.
 
     Args:
@@ -161,6 +161,7 @@ def show_totals(pictures: int, counts: Counter[str], seconds: float, place: str 
         counts: of what became of them, and of passes of the model.
         seconds: that the answers took.
         place: the file that they were written to.
+        views: whether they come from views of the pictures.
     """
     if place or pictures > FEW:
         texts = {
@@ -174,7 +175,7 @@ def show_totals(pictures: int, counts: Counter[str], seconds: float, place: str 
         ]
         show(f"{f'{place}: ' if place else ''}{', '.join(parts)}.", cost(counts["passes"], seconds))
     if not place and not counts["error"]:
-        show_legend()
+        show_legend(views)
 
 
 def show_prediction(found: Prediction, abstain_below: float) -> None:
@@ -186,10 +187,15 @@ def show_prediction(found: Prediction, abstain_below: float) -> None:
     show(f"{found.picture}, seen by {found.model}", table, *sentences(found, abstain_below), "")
 
 
-def show_legend() -> None:
-    """Print what the columns mean, and how far to trust them."""
+def show_legend(views: bool) -> None:
+    """Print what the columns mean, and how far to trust them; ``views`` tells that views were looked at, and no ball searched."""
     show(
-        "Confidence: of the model, at the picture. Robustness: what remains of it in the worst place near a class's best point.",
+        "Confidence: of the model, at the picture. Robustness: "
+        + (
+            "at the best view of a class; behind a gate, beyond what is usual there."
+            if views
+            else "what remains of it in the worst place near a class's best point."
+        ),
         "The margin ranks answers and is no probability: choose a threshold on pictures of your own.",
         "Whatever a picture shows, the answer is one of the classes that the model knows.",
     )
@@ -203,17 +209,24 @@ def sentences(found: Prediction, abstain_below: float) -> list[str]:
         answer = f"No region to explore was found, so the model alone answers: {found.standard}."
     if found.abstains(abstain_below):
         answer = f"No answer: the margin {found.margin:.3f} is below {abstain_below:g}. The best guess is {found.answer}."
-    region = "" if found.radius is None else f" Explored: {found.norm} within {found.radius:.3g}."
-    return [answer, f"{cost(found.passes, found.seconds)}{region}"]
+    region = "" if found.radius is None or found.norm is None else f" Explored: {found.norm} within {found.radius:.3g}."
+    forward = " forward" if found.passes and found.passes == found.forward_passes else ""
+    looked = f" Views: {found.views}; {_spoken(found)}." if found.views else ""
+    return [answer, f"{cost(found.passes, found.seconds, forward)}{region}{looked}"]
 
 
-def cost(passes: int, seconds: float) -> str:
+def cost(passes: int, seconds: float, kind: str = "") -> str:
     """Return what answers cost in words.
 
     >>> cost(1260, 39.9)
     'Cost: 1,260 passes of the model, 39.9 s.'
     """
-    return f"Cost: {passes:,} passes of the model, {seconds:.1f} s."
+    return f"Cost: {passes:,}{kind} passes of the model, {seconds:.1f} s."
+
+
+def _spoken(found: Prediction) -> str:
+    """Say which view the answer comes from, or that a gate kept the model's own."""
+    return "the gate keeps the model's answer" if found.kept else f"the answer comes from {found.view}"
 
 
 @contextmanager

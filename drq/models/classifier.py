@@ -14,9 +14,13 @@ from torch import Tensor, nn
 from drq.errors import require
 from drq.images import View
 from drq.method.adapters import Wrapper
+from drq.models.gates import gate_for, gates_of
 from drq.objectives import Model
 from drq.presets import PAPER_REACH
 from drq.registry import NORMS
+from drq.views.fitted import for_side
+from drq.views.gate import Gate
+from drq.views.view import Views
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,20 @@ class Card:
         given = {"norm": norm, "radius": radius}
         return suggested | {name: value for name, value in given.items() if value is not None}
 
+    def fitted(self, views: Views, model: nn.Module) -> tuple[Views, Gate | None]:
+        """Views for pictures of its size, and the gate that was learnt for them with the weights that ``model`` has."""
+        if self.view is not None:
+            views = for_side(views, min(self.view.height, self.view.width))
+        return views, gate_for(self.name, self.sha256, model, str(views))
+
+    @property
+    def gates(self) -> dict[str, Gate]:
+        """Its gates, by the preset whose views they are for."""
+        return gates_of(self.name, self.sha256)
+
     def as_json(self) -> dict[str, Any]:
         """Made of what JSON knows."""
-        return asdict(self)
+        return asdict(self) | {"gates": [f"{preset}: {gate}" for preset, gate in self.gates.items()]}
 
 
 class WrongRange(UserWarning):

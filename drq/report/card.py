@@ -56,7 +56,7 @@ def card(
         same = plane.x.shape[1:] == content.x.shape and torch.equal(plane.x[0].cpu(), torch.from_numpy(content.x))
         require(same, "plane", "go through the sample of the decision", "one through another", "robust.slice(decision) makes it")
     points = found_points.layout_for(content.x, features)
-    text = _Text.from_sentences(content.sentences())
+    text = CardText.from_sentences(content.sentences())
     heights = [text.height, points.height, BARS_HEIGHT]
     figure: Figure = imported("matplotlib.figure", "plots", plane_plots.REMEDY).Figure(
         figsize=(WIDTH, sum(heights)), layout="constrained"
@@ -74,14 +74,15 @@ def card(
     return figure
 
 
-class _Text(NamedTuple):
+class CardText(NamedTuple):
     """What stands above the pictures, in lines that fit."""
 
     answer: list[str]
     reasons: list[str]
 
     @classmethod
-    def from_sentences(cls, sentences: Sequence[str]) -> _Text:
+    def from_sentences(cls, sentences: Sequence[str]) -> CardText:
+        """Break sentences into lines, the first of them being the answer."""
         answer, *reasons = sentences
         return cls(textwrap.wrap(answer, ANSWER[0]), [line for each in reasons for line in textwrap.wrap(each, REASONS[0])])
 

@@ -57,7 +57,7 @@ class Images:
             ax.text(0.5, 0.5, "none", ha="center", va="center", fontsize=8, transform=ax.transAxes)
             ax.set_box_aspect(1)
             return
-        shown = _pixels(values)
+        shown = as_pixels(values)
         if cmap is not None and shown.ndim == 3:
             shown = shown.mean(2)
         if shown.ndim == 3:
@@ -121,7 +121,7 @@ def layout_for(x: NDArray[Any], names: Sequence[str] | None) -> Images | Feature
     return Images()
 
 
-def _pixels(values: NDArray[Any]) -> NDArray[Any]:
+def as_pixels(values: NDArray[Any]) -> NDArray[Any]:
     """Return pixels (H, W) or (H, W, 3) for drawing; channels that are not colours are averaged."""
     squeezed = values.squeeze() if values.ndim != 3 or values.shape[0] == 1 else values
     if squeezed.ndim == 3 and len(squeezed) == 3:

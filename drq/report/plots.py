@@ -17,6 +17,7 @@ from drq.report.card import card as card
 from drq.report.plane_plots import figure1 as figure1
 from drq.report.plane_plots import plane as plane
 from drq.report.tables import cells, worst_case
+from drq.report.views_card import views_card as views_card
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

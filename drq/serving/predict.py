@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, starmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,64 +20,16 @@ from drq.drq import DRQ
 from drq.errors import InputError, imported, require
 from drq.models.classifier import Card
 from drq.models.loading import load
-from drq.presets import named
+from drq.presets import has_ball, named
+from drq.serving.folder_gate import learn_gate
+from drq.serving.listing import is_folder
+from drq.serving.prediction import Class, Prediction, Refusal
 from drq.system.files import atomic_write
 from drq.system.progress import ProgressOption
+from drq.views.seen import Seen, seen
 
+UNGATED = "{model} has no gate for {views}, so that its answers are ungated: --gate FOLDER learns one from pictures of yours"
 BATCH = 32  # pictures decided at once on a GPU, which one alone leaves idle; on a CPU it gains little and delays what is shown
-
-
-class Class(NamedTuple):
-    """One class of the model, at one picture."""
-
-    name: str
-    confidence: float  # of the model in it, at the picture itself
-    robustness: float | None  # what remains of its confidence around its best point nearby, 0 without one; None: not searched
-    exact: bool  # False where the search stopped because the class cannot come first or second: then it is below this value
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer about one picture."""
-
-    picture: str
-    model: str
-    answer: str  # DRQ's
-    standard: str  # the model's own
-    changed: bool  # whether the two differ; names may not tell
-    robustness: float  # of the answer
-    margin: float
-    radius: float | None  # explored; None where none was found and the model's own answer stands
-    norm: str
-    passes: int
-    seconds: float
-    classes: tuple[Class, ...]  # the highest robustness first
-    decision: Decision | None = field(default=None, repr=False, compare=False)  # with its points, where they are kept
-
-    def abstains(self, below: float) -> bool:
-        """Whether the margin is too small to answer."""
-        return self.margin < below
-
-    def as_json(self, abstain_below: float = 0.0) -> dict[str, Any]:
-        """Made of what JSON knows; the answer is None where the margin is below ``abstain_below``."""
-        abstained = self.abstains(abstain_below)
-        return {
-            **{name: value for name, value in vars(self).items() if name != "decision"},
-            "answer": None if abstained else self.answer,
-            "abstained": abstained,
-            "classes": [each._asdict() for each in self.classes],
-        }
-
-
-class Refusal(NamedTuple):
-    """No answer about one picture, because something is wrong with it."""
-
-    picture: str
-    error: str
-
-    def as_json(self, abstain_below: float = 0.0) -> dict[str, Any]:
-        """Made of what JSON knows."""
-        return self._asdict()
 
 
 class Predictor:
@@ -92,6 +43,9 @@ class Predictor:
         device: where to run.
         preset: settings of DRQ by name, see :data:`drq.presets.PRESETS`.
         keep_points: whether answers can be explained.
+        views: where to look in place of what the preset says, as text; functions that it names run.
+        gate: a folder of pictures from which a gate is learnt; None for that of the model's card, where the preset asks for it.
+        progress: whether it is shown how far learning is.
         options: of the loader.
     """
 
@@ -104,6 +58,10 @@ class Predictor:
         device: str = "cpu",
         keep_points: bool = False,
         preset: str = "paper",
+        *,
+        views: str | None = None,
+        gate: str | None = None,
+        progress: bool = False,
         **options: Any,
     ) -> None:
         chosen = named(preset)
@@ -111,15 +69,27 @@ class Predictor:
         require(several, "classes", "be at least 2", classes, "one class alone has no margin to trust it by")
         model = load(name, **options)
         card = getattr(model, "card", None)
-        seen = isinstance(card, Card) and card.view is not None
+        shown = isinstance(card, Card) and card.view is not None
         remedy = "use drq.DRQ in Python, where you make its inputs yourself"
-        require(seen, "model", "say what pictures it takes", f"{name}, which does not", remedy)
+        require(shown, "model", "say what pictures it takes", f"{name}, which does not", remedy)
         assert isinstance(card, Card)
         self.card, self.model = card, _moved(model, device)
-        asked = {"norm": norm, "radius": radius, "classes": classes}
-        given = {name: value for name, value in asked.items() if value is not None}
-        self.robust = DRQ(self.model, keep_points=keep_points, **chosen.around(card, given))
-        self.device = device
+        asked = {"norm": norm, "radius": radius, "classes": classes, "views": views}
+        settings = chosen.around(card, {name: value for name, value in asked.items() if value is not None})
+        settings |= {} if views is None else {"gate": None}  # views that are given are taken as they are
+        ball, looks = has_ball(settings), settings.get("views") is not None
+        remedy = "give a radius too, or leave it out"
+        require(ball or norm is None, "norm", "be left out where views are looked at, not balls", repr(norm), remedy)
+        self.keep_points, self.device = keep_points, device
+        self.robust = DRQ(self.model, keep_points=keep_points and ball, **settings)
+        self.promise = ""  # of the gate, or that there is none
+        if gate is not None:
+            self.robust, learnt = learn_gate(self.robust, gate, self._input, chosen.changes, progress)
+            self.promise = f"a gate learnt from {learnt}: {self.robust.gate}"
+        elif self.robust.gate is not None:
+            self.promise = f"the gate of {card.name}: {self.robust.gate}"
+        elif looks:
+            self.promise = UNGATED.format(model=card.name, views="these views" if views else f"preset {preset}")
 
     def __call__(self, path: str | Path) -> Prediction:
         """The answer about the picture in a file."""
@@ -171,7 +141,7 @@ class Predictor:
     def _input(self, path: str) -> Tensor:
         """The picture as the model takes it."""
         assert self.card.view is not None
-        if _is_folder(path):
+        if is_folder(path):
             readable = os.access(path, os.R_OK | os.X_OK)
             require(readable, "a folder", "be one that can be read", repr(path), "check its rights")
             remedy = f"those that end in {', '.join(sorted(ENDINGS))} and are not hidden are found, others must be named"
@@ -196,6 +166,7 @@ class Predictor:
         rule = f"have a name for each of {len(confidence)} classes"
         require(len(names) == len(confidence), "model", rule, f"{len(names)} names", "correct its card")
         standard = confidence.index(max(confidence))  # of the model itself, without a front
+        views = self.robust.views
         columns = zip(names, confidence, _robustness(decision), decision.exact[0].tolist(), strict=True)
         return Prediction(
             picture=path,
@@ -206,11 +177,16 @@ class Predictor:
             robustness=float(decision.robustness[0, decision.label]),
             margin=float(decision.margin),
             radius=float(decision.radius) if decision.found else None,
-            norm=type(self.robust.norm).__name__.lower(),
+            norm=type(self.robust.norm).__name__.lower() if self.robust.ball_searched else None,
             passes=int(decision.passes),
             seconds=round(seconds, 3),
             classes=tuple(sorted(starmap(Class, columns), key=_rank)),
-            decision=decision if self.robust.keep_points else None,
+            views=0 if views is None else len(views),
+            view=None if views is None else views.names[int(decision.view)],
+            kept=bool(decision.kept),
+            gate_margin=float(decision.gate_margin) if decision.gate_margin.isfinite() else None,
+            forward_passes=int(decision.forward_passes),
+            decision=decision if self.keep_points else None,
         )
 
     def explain(self, found: Prediction, path: Path, pixels: int | None = None, progress: ProgressOption = False) -> None:
@@ -218,11 +194,22 @@ class Predictor:
         from drq.report import plots
 
         assert found.decision is not None
-        sliced = pixels is not None and bool(found.decision.found)  # without a radius there is nothing to go through
-        plane = self.robust.slice(found.decision, pixels, progress) if sliced and pixels else None
-        figure = plots.card(found.decision, plane, names=self.card.classes)
+        if self.robust.ball_searched:
+            sliced = pixels is not None and bool(found.decision.found)  # without a radius there is nothing to go through
+            plane = self.robust.slice(found.decision, pixels, progress) if sliced and pixels else None
+            figure = plots.card(found.decision, plane, names=self.card.classes)
+        else:
+            figure = plots.views_card(found.decision, self._seen(found), names=self.card.classes)
         with atomic_write(path) as file:
             figure.savefig(file, format=path.suffix[1:].lower(), dpi=200)
+
+    def _seen(self, found: Prediction) -> Seen:
+        """What the model says about every view of a picture, which is looked at once more: answers do not keep their views."""
+        assert self.robust.views is not None
+        assert found.decision is not None
+        with torch.no_grad():
+            x = self.robust.after_front(self._input(found.picture)[None])
+        return seen(self.model, self.robust.views, self.robust.gate, x, self.robust.bounds, found.decision.classes)
 
 
 def _told(tell: Callable[[float], None], before: int, size: int, done: int, total: int) -> None:
@@ -241,39 +228,6 @@ def card_files(path: str | None, count: int) -> list[Path]:
     require(usable, "--explain", "name a file that can be written", repr(path), remedy)
     imported("matplotlib", "--explain", "pip install 'decision-region-quantification[report]'")
     return [place] if count == 1 else [place.with_stem(f"{place.stem}-{number + 1}") for number in range(count)]
-
-
-def listed(paths: Iterable[str]) -> list[str]:
-    """Files as they are given; a folder stands for the pictures below it, and for itself where there is none."""
-    return [each for path in paths for each in (_below(path) or [path] if _is_folder(path) else [path])]
-
-
-def _below(folder: str) -> list[str]:
-    """Every picture below a folder, in the order of the names; no hidden ones, and no links to folders, which may go round.
-
-    A folder that cannot be read is kept: whoever tries to read it as a picture says so.
-    """
-    closed: list[str] = []
-    found = [
-        Path(place, name)
-        for place, folders, names in os.walk(folder, onerror=lambda error: closed.append(error.filename))
-        for name in _shown(folders, names)
-        if Path(name).suffix.lower() in ENDINGS
-    ]
-    return [str(each) for each in sorted([*found, *map(Path, closed)])]
-
-
-def _shown(folders: list[str], names: list[str]) -> list[str]:
-    """The names that are not hidden. Hidden folders are taken off the list, so that the walk does not enter them."""
-    folders[:] = [each for each in folders if not each.startswith(".")]
-    return [each for each in names if not each.startswith(".")]
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return Path(path).is_dir()
-    except OSError:  # a name that is too long, or behind a closed door: whoever reads it says more
-        return False
 
 
 def _rank(each: Class) -> tuple[float, bool, float]:

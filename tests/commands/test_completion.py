@@ -38,6 +38,8 @@ LINES = {
     "drq predict a.png --model cifar10-s": ["cifar10-small"],
     "drq predict --norm l": ["linf", "l2", "l1"],
     "drq predict --device cu": ["cuda"],
+    "drq predict --preset u": ["upright"],
+    "drq predict --vie": ["--views"],
     "drq models dig": ["digits"],
     "drq data imagenet-": ["imagenet-c/", "imagenet-a", "imagenet-r"],
     "drq data cifar10-c/fo": ["cifar10-c/fog"],

@@ -12,7 +12,9 @@ import pytest
 
 from drq.commands import terminal
 from drq.serving import predict
-from drq.serving.predict import Prediction, Predictor, listed
+from drq.serving.listing import listed
+from drq.serving.predict import Predictor
+from drq.serving.prediction import Prediction
 
 MODEL = "python:testbed.brightness:stripes"
 

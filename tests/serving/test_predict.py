@@ -10,7 +10,8 @@ from testbed.brightness import stripes
 from testbed.refusals import refused
 
 import drq
-from drq.serving.predict import Prediction, Predictor, Refusal
+from drq.serving.predict import Predictor
+from drq.serving.prediction import Prediction, Refusal
 
 MODEL = "python:testbed.brightness:stripes"
 

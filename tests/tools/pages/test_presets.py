@@ -9,6 +9,7 @@ from testbed.reproduced import MODELS, attacked, gaining, run
 
 from drq.errors import InputError
 from drq.reproduction import gains, kept_records
+from drq.views import Gate
 from tools.pages import presets
 
 NAMES = ("standard", "DRQ", "DRQ shift")
@@ -18,6 +19,16 @@ def test_an_empty_page_says_what_to_run(tmp_path):
     text = presets.page(tmp_path)
     assert "Not run yet: `drq reproduce improve --keep results/paper`." in text
     assert "Not run yet: `python -m tools.benchmarks.variants try" in text
+
+
+def test_gates_that_were_counted_on_other_pictures_are_shown(tmp_path):
+    (tmp_path / "paper").mkdir()
+    assert "tools.gates\n--held-out" not in presets.page(tmp_path / "paper")
+    gate = Gate(1.0, inputs=1000, changed=20)
+    row = {"model": "one", "preset": "nature", "gate": gate.record, "bound": gate.bound, "learnt": "a", "held_out": "b"}
+    row |= {"inputs": 500, "changed": 5, "low": 0.004, "high": 0.023}
+    (tmp_path / "view-gates.json").write_text(json.dumps([row]))
+    assert "| one | nature | a | 2.0% | 2.9% | b | 1.0% [0.4, 2.3] | yes |" in presets.page(tmp_path / "paper")
 
 
 def test_the_page_has_every_defence_and_a_verdict(tmp_path):
