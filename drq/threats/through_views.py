@@ -15,7 +15,7 @@ from drq.rows import per_row
 from drq.search.auto_step import AutoStep
 from drq.search.loop import check_count, check_steps, search
 from drq.threats.pursuit import Pursuit, Standing
-from drq.threats.stronger import Envelope, Sampling
+from drq.threats.stronger import Envelope, Rivals, Sampling
 from drq.threats.target import Target
 from drq.threats.views_target import ViewsTarget
 
@@ -102,3 +102,18 @@ class SingleViews(Pursuit):
         assert isinstance(target, ViewsTarget)
         looks = target.query_cost(x)
         return 2 * looks + min(self.most, looks) * (AutoStep(self.steps).passes + 1 + looks)
+
+
+@dataclass(frozen=True)
+class ViewRivals(Rivals):
+    """Do as :class:`Rivals` against a defence that looks at views, at every strength.
+
+    Args:
+        steps: the steps of the attack on each.
+        rank: the rank of the first rival.
+        most: the most rivals that are tried.
+    """
+
+    most: int = field(default=3, kw_only=True)
+
+    for_views: ClassVar[bool] = True

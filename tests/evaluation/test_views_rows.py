@@ -22,18 +22,9 @@ VIEWED = ("view", "kept", "gate_margin", "nonfinite")
 
 
 @pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch) -> list[LearntGate]:
-    """Data for gates, by a name; what gates were learnt."""
-    asked: list[LearntGate] = []
-    learn = LearntGate.inputs
-
-    def inputs(self: LearntGate, model: torch.nn.Module) -> torch.Tensor:
-        asked.append(self)
-        return learn(self, model)
-
-    monkeypatch.setattr(learnt_gate, "load", lambda name, view=None: Data(name, InMemory(CLEAN, torch.zeros(60).long())))
-    monkeypatch.setattr(LearntGate, "inputs", inputs)
-    return asked
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data for gates, by a name."""
+    monkeypatch.setattr(learnt_gate, "load", lambda name, **_: Data(name, InMemory(CLEAN, torch.zeros(60).long())))
 
 
 DEFENCES = {
@@ -112,7 +103,7 @@ class TestRows:
 
 
 @pytest.mark.filterwarnings("ignore:drq. a gate learnt from")
-def test_gates_are_learnt_once_for_a_model(clean, tmp_path: Path) -> None:
+def test_gates_are_learnt_once_for_a_model(tmp_path: Path) -> None:
     """However many shards, data sets and threats there are; anew for other weights, views and settings."""
     defences = {name: DEFENCES[name] for name in ("learnt", "learnt ball")}
     learnt: list[drq.DRQ] = []
