@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 from testbed.evaluated import COUNT, FIXED, MODEL, X, close, network, ours, rows
+from testbed.refusals import refused
 
 import drq
 from drq.data.dataset import Data, InMemory
+from drq.data.loading import load
 from drq.defences import learnt_gate
 from drq.defences.learnt_gate import LEARNT, LearntGate
-from drq.evaluation import engines
+from drq.evaluation import engines, resources
 from drq.method.execution import InPrecision
 from drq.views import Gamma, Gate, Mirror, Rotation
 
@@ -24,7 +26,9 @@ VIEWED = ("view", "kept", "gate_margin", "nonfinite")
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Data for gates, by a name."""
-    monkeypatch.setattr(learnt_gate, "load", lambda name, **_: Data(name, InMemory(CLEAN, torch.zeros(60).long())))
+    data = Data("clean", InMemory(CLEAN, torch.zeros(60).long()))
+    monkeypatch.setattr(learnt_gate, "load", lambda *_, **__: data)
+    monkeypatch.setattr(resources, "load_data", lambda name, **given: data if name == "clean" else load(name, **given))
 
 
 DEFENCES = {
@@ -113,6 +117,21 @@ def test_gates_are_learnt_once_for_a_model(tmp_path: Path) -> None:
         models = {"mine": MODEL, "other": network(1)}
         drq.evaluate(ours(models=models, defences=defences, shard=5, threats={"clean": None, "noise": "fog"}), tmp_path / "run")
     assert [each.ball_searched for each in learnt] == [False, True] * 2
+
+
+@pytest.mark.filterwarnings("ignore:drq. a gate learnt from")
+def test_a_run_does_not_go_on_with_gates_of_other_data(monkeypatch, tmp_path: Path) -> None:
+    """Its rows depend on that data, and their hashes say so."""
+    spec = ours(defences={name: DEFENCES[name] for name in ("views", "learnt")}, rounding=False)
+    first = drq.evaluate(spec, tmp_path / "run")
+    other = Data("clean", InMemory(CLEAN.flip(0), torch.zeros(60).long()))
+    monkeypatch.setattr(learnt_gate, "load", lambda *_, **__: other)
+    monkeypatch.setattr(resources, "load_data", lambda name, **given: other if name == "clean" else load(name, **given))
+    refused(drq.evaluate, spec, tmp_path / "run", words=["the content of clean was ", "choose another directory"])
+    second = drq.evaluate(spec, tmp_path / "other")
+    hashes = [{name: rows(run.records, "clean", name)["row_hash"][0] for name in ("views", "learnt")} for run in (first, second)]
+    assert hashes[0]["views"] == hashes[1]["views"]
+    assert hashes[0]["learnt"] != hashes[1]["learnt"]
 
 
 @pytest.mark.filterwarnings("ignore:drq. a gate learnt from")
