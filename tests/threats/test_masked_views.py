@@ -177,7 +177,7 @@ def test_views_without_finite_scores_are_left_out() -> None:
     class Broken(Toy):
         def lead(self, x: Tensor) -> Tensor:
             lead = 1 + 20 * (x[:, 0, 0, 0] - x[:, 0, 0, -1])
-            return torch.where(x[:, 0, 0, -1] < 0.01, torch.nan, lead)
+            return lead + torch.where(x[:, 0, 0, -1] < 0.01, torch.nan, 0.0)
 
     x, y = torch.full((3, 1, 4, 4), 0.5), torch.zeros(3).long()
     x[1, 0, 0, 0] = 0  # then the mirror image is not seen
