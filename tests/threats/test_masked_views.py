@@ -175,6 +175,9 @@ def test_settings_of_the_defence_are_heeded() -> None:
 
 def test_views_without_finite_scores_are_left_out() -> None:
     class Broken(Toy):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([super().forward(x), torch.full_like(x[:, 0, 0, :1], -50.0)], 1)
+
         def lead(self, x: Tensor) -> Tensor:
             lead = 1 + 20 * (x[:, 0, 0, 0] - x[:, 0, 0, -1])
             return lead + torch.where(x[:, 0, 0, -1] < 0.01, torch.nan, 0.0)
