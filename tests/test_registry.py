@@ -30,12 +30,10 @@ from drq.search.gradient import Smoothing
 from drq.system import downloads
 from drq.threats.corruptions import constants
 from drq.threats.threat import Shifted, Threat
-from drq.views import Mirror
-from drq.views.view import Family
 
 TABLES = {name: each for name, each in vars(registry).items() if isinstance(each, Registry)} | registry.THREATS
 ENTRIES = [(kind, name) for kind, table in TABLES.items() for name in table]
-CLASSES = {"NORMS": drq.Norm, "SEARCHES": drq.Search, "SMOOTHINGS": Smoothing, "PEERS": Peer, "VIEWS": Family} | dict.fromkeys(
+CLASSES = {"NORMS": drq.Norm, "SEARCHES": drq.Search, "SMOOTHINGS": Smoothing, "PEERS": Peer} | dict.fromkeys(
     registry.THREATS, Threat
 )
 KINDS = {
@@ -59,7 +57,7 @@ def test_what_is_registered_is_there(kind, name):
         assert isinstance(found, KINDS[kind])
     else:
         assert callable(found)
-    if kind in ("SEARCHES", "SMOOTHINGS", "FRONTS", "VIEWS", "AIMS", "CORRUPTIONS", *registry.THREATS):
+    if kind in ("SEARCHES", "SMOOTHINGS", "FRONTS", "AIMS", "CORRUPTIONS", *registry.THREATS):
         assert found.__name__ == name
     if kind == "PEERS":
         assert found.name == name
@@ -133,23 +131,6 @@ class Twice(Peer):
         return model
 
 
-@dataclass(frozen=True)
-class Tint(Family):
-    """Another kind of view."""
-
-    most: float = 0.1
-
-    @property
-    def amounts(self) -> tuple[float, ...]:
-        return -self.most, self.most
-
-    def changed(self, x: Tensor, amount: float) -> Tensor:
-        return (x + amount).clamp(0, 1)
-
-    def described(self, amount: float) -> str:
-        return f"tinted by {amount:g}"
-
-
 def last(model: object, y: Tensor) -> drq.Objective:
     """Another aim."""
     return drq.last_place(model, y)
@@ -179,7 +160,6 @@ MADE_UP = {
     "SMOOTHINGS": ("Halved", Halved),
     "FRONTS": ("Dark", Dark),
     "AIMS": ("last", last),
-    "VIEWS": ("Tint", Tint),
     "PRESETS": ("slow", Preset("two steps", "table1", {"explore": drq.Gradient(2)})),
     "CORRUPTIONS": ("mist", mist),
     "PEERS": ("twice", Twice),
@@ -218,7 +198,6 @@ def test_specs_find_it():
         "dark": {"norm": "l2", "radius": 0.1, "front": {"front": "Dark", "share": 0.25}},
         "preset": {"defence": "drq", "preset": "slow"},
         "twice": {"times": 3},
-        "tinted": {"views": "Tint(0.2) * Mirror()"},
     }
     threats = {"Grey": {"level": 0.25}, "mist": {"severity": 2}, "PGD": {"norm": "sum", "radius": 0.1, "aim": "last"}}
     spec = drq.Spec(models=["flat"], data=["points"], threats=threats, defences=tables)
@@ -232,8 +211,6 @@ def test_specs_find_it():
     assert spec.defences["dark"].settings["front"] == Dark(0.25)
     assert spec.defences["preset"].settings == {"explore": drq.Gradient(2)}
     assert spec.defences["twice"] == Twice(3)
-    assert spec.defences["tinted"].settings == {"views": Tint(0.2) * Mirror()}
-    assert spec.defences["tinted"].record["views"] == "Tint(0.2) * Mirror()"
     assert spec.threats["Grey"].threat == Grey(0.25)
     assert spec.threats["PGD"].threat.aim is last
     fog = spec.threats["mist"].threat(None, torch.zeros(1, 3, 8, 8), None)
