@@ -122,6 +122,10 @@ THREATS = {  # by family
             "FewerSteps": "drq.threats.stronger:FewerSteps",
             "ScoreBased": "drq.threats.stronger:ScoreBased",
             "DecisionBased": "drq.threats.stronger:DecisionBased",
+            "SingleViews": "drq.threats.through_views:SingleViews",
+            "AllViews": "drq.threats.through_views:AllViews",
+            "ViewSampling": "drq.threats.through_views:ViewSampling",
+            "ViewRivals": "drq.threats.through_views:ViewRivals",
             "Chain": "drq.threats.red_team:Chain",
             "RedTeam": "drq.threats.red_team:RedTeam",
         }

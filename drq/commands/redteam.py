@@ -16,7 +16,7 @@ import typer
 from drq.commands.app import AsJson, Quiet, app, examples, print_to_stderr
 from drq.commands.completion import DEVICES, complete_with, data_names, defence_names, model_names
 from drq.errors import require
-from drq.registry import DATA, NORMS
+from drq.registry import DATA, NORMS, PRESETS
 
 if TYPE_CHECKING:
     from drq.evaluation.spec import Spec
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         "drq redteam --model cifar10-linf --device cuda --images 1000",
         "drq redteam --model cifar10-tiny --set norm=l2 --set radius=1.0",
         "drq redteam --model cifar10-tiny --defence hedge",
+        'drq redteam --model digits --views "Rotation(90, 13)"',
         "drq redteam --model cifar10-small --defence python:mine:defended",
     )
 )
@@ -43,6 +44,14 @@ def redteam(
             autocompletion=defence_names,
         ),
     ] = "drq",
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Settings of DRQ to attack, by name.", autocompletion=complete_with(PRESETS)),
+    ] = None,
+    views: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help='Views that the defence looks at, such as "Rotation(90, 13) + Mirror()".'),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the defence; may be repeated.")
     ] = None,
@@ -84,7 +93,8 @@ def redteam(
     run_report.require_all()
     with redirect_stdout(sys.stderr), evaluation_output.progress(quiet or as_json, False, print_to_stderr) as tell:
         attack_options = {"data": data, "norm": norm, "radius": radius}
-        options = parse_settings(settings or ())
+        named = {name: value for name, value in {"preset": preset, "views": views}.items() if value is not None}
+        options = parse_settings(settings or ()) | named
         spec = red_team_spec(model, defence, options, **attack_options, images=images, strength=strength, seed=seed)
         run = evaluate(spec, out, device=device, tell=tell)
     records = run_report.records_of(run)
@@ -131,7 +141,8 @@ def red_team_spec(
         "red team": {"threat": "RedTeam", **ball, "strength": strength, "victim": "defence"},
     }
     title = f"{defence} around {model} under the red team"
-    name = re.sub(r"[^\w.+-]+", "-", f"redteam-{model}-{defence}")
+    told = [str(each)[:60] for each in map((settings or {}).get, ("preset", "views")) if each is not None]
+    name = re.sub(r"[^\w.+-]+", "-", "-".join(["redteam", model, defence, *told])).strip("-")
     spec: dict[str, Any] = {
         "name": name,
         "title": title,

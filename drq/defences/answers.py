@@ -14,7 +14,7 @@ from drq.drq import DRQ
 from drq.method.calibration import Calibrated
 from drq.rows import Rows
 from drq.search.gradient import Gradient
-from drq.threats.target import Target, check_label, check_scores
+from drq.threats.target import RowCounter, Target, check_label, check_scores
 
 POINTS_BYTES = 2**28  # most memory for the points that DRQ keeps for a batch
 
@@ -26,7 +26,7 @@ class Answers(Rows):
     prediction: Tensor  # (N,)
     passes: Tensor  # (N,)
     seconds: Tensor  # (N,)
-    forward_passes: Tensor | None = None  # (N,)
+    forward_passes: Tensor | None = None  # (N,) None where it cannot be told
     margin: Tensor | None = None  # (N,)
     view: Tensor | None = None  # (N,) where it looks at views
     kept: Tensor | None = None  # (N,) where it has a gate
@@ -111,14 +111,39 @@ def _way(decision: Decision) -> Tensor | None:
     return decision.quantified[torch.arange(len(rank), device=rank.device), rank] - decision.x
 
 
+class PassCounter(RowCounter):
+    """Counts the rows that a module evaluates, and those of them that a gradient was asked of."""
+
+    followed = 0
+    known = True  # whether the module's outputs are tensors, which tell
+
+    def count(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: object) -> None:
+        """The forward hook."""
+        before = self.rows
+        super().count(module, inputs, named, output)
+        self.known &= isinstance(output, Tensor)
+        if isinstance(output, Tensor) and output.requires_grad:
+            counts = iter([self.rows - before])  # once, however often it is followed
+
+            def follow(_: Tensor) -> None:
+                self.followed += next(counts, 0)
+
+            output.register_hook(follow)  # type: ignore[no-untyped-call]
+
+
 def _by_other(defence: nn.Module, x: Tensor, model: nn.Module | None) -> Answers:
     inside = model if any(each is model for each in defence.modules()) else None
-    counted = Target(defence) if inside is None else Target(inside)
+    counted, meter = Target(defence if inside is None else inside).counted, PassCounter()
     began = time.perf_counter()
-    with counted.counting_rows() as meter:
+    handle = counted.register_forward_hook(meter.count, with_kwargs=True)
+    try:
         label = _label(defence, x)
-    passes = torch.full_like(label, -(-meter.rows // len(x)))
-    return Answers(prediction=label, passes=passes, seconds=_seconds(began, label))
+    finally:
+        handle.remove()
+    passes, forward = (torch.full_like(label, -(-rows // len(x))) for rows in (meter.rows, meter.rows - meter.followed))
+    return Answers(
+        prediction=label, passes=passes, forward_passes=forward if meter.known else None, seconds=_seconds(began, label)
+    )
 
 
 def _label(defence: Any, x: Tensor) -> Tensor:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -17,7 +20,7 @@ from drq.search.loop import check_count
 from drq.threats.threat import plain
 from drq.views.gate import Gate
 
-LEARNT: dict[tuple[str, ...], Gate] = {}  # by the weights of the model, its modules, and what was asked
+LEARNT: WeakKeyDictionary[nn.Module, dict[Hashable, Gate]] = WeakKeyDictionary()  # of models, by weights and what was asked
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,11 @@ class LearntGate:
         require(isinstance(self.data, str), "data", "be the name of a data set", repr(self.data), "drq.data.list() has the names")
         check_count("first", self.first, "0 is the first")
         check_count("count", self.count, "500 promise something", least=1)
+        share = isinstance(self.changes, Real) and not isinstance(self.changes, bool) and 0 <= self.changes <= 1
+        remedy = "0.05 lets one answer in twenty change"
+        require(share, "changes", "be a share from 0 to 1", repr(self.changes), remedy)
+        known = isinstance(self.standardised, bool)
+        require(known, "standardised", "be true or false", repr(self.standardised), "true is the default")
 
     @property
     def record(self) -> dict[str, Any]:
@@ -52,15 +60,19 @@ class LearntGate:
         """Return the same DRQ with the gate for its model."""
         model = robust.model
         assert isinstance(model, nn.Module)
-        settings = {name: plain(value) for name, value in robust.settings.items()}
-        held = {name: each.detach().cpu() for name, each in model.state_dict().items() if isinstance(each, torch.Tensor)}
-        key = weights.contents(held), f"{type(model)} {model}", repr((self, settings))
-        gate = LEARNT.get(key) if held else None  # what holds no weights cannot be told from others like it
-        if gate is None:
+        learnt, key = LEARNT.setdefault(model, {}), self._key(robust, model)
+        if key not in learnt:
             gate = robust.gated(self.inputs(model), self.changes, standardised=self.standardised).gate
             assert gate is not None
-            LEARNT[key] = gate
-        return robust.variant(gate=gate)
+            learnt[key] = gate
+        return robust.variant(gate=learnt[key])
+
+    def _key(self, robust: DRQ, model: nn.Module) -> Hashable:
+        """What tells this gate from others of the model: its weights now, and all that was asked."""
+        held = {name: each.detach().cpu() for name, each in model.state_dict().items() if isinstance(each, torch.Tensor)}
+        settings = {name: plain(value) for name, value in robust.settings.items()}
+        front = robust.front if isinstance(robust.front, Hashable) else None  # functions of one name differ
+        return weights.contents(held), repr(settings), self, robust.views, front
 
     def inputs(self, model: nn.Module) -> torch.Tensor:
         """Return the inputs that it is learnt from, as the model sees them."""

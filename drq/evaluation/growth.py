@@ -44,6 +44,9 @@ def dependencies(spec: Mapping[str, Any], task: About, defence: str) -> dict[str
 def row_hash(about: About, task: About, defence: str) -> str | None:
     """The hash of everything that a row depends on, except for its sample; None while no machine has seen model and data."""
     files = {"weights_sha256": about["models"].get(task["model"]), "data_sha256": about["data"].get(task["data"])}
+    gate = about["spec"]["defences"][defence].get("gate")
+    if isinstance(gate, Mapping) and "data" in gate:  # what a gate is learnt from
+        files["gate_sha256"] = about["data"].get(gate["data"])
     if None in files.values():
         return None
     return hashlib.sha256(_canonical(dependencies(about["spec"], task, defence) | files).encode()).hexdigest()

@@ -26,6 +26,7 @@ from drq.evaluation.resources import (
     check_fit,
     chosen_device,
     clear_caches,
+    gate_data,
     loaded_model,
     model_and_data,
 )
@@ -171,6 +172,7 @@ def survey(context: WorkerContext, plan: list[Task]) -> Survey:
         found.data[data] = subject.data_sha256
         mine = [task for task in plan if (task.model, task.data) == (model, data)]
         made = build_defences(context, subject, [each for task in mine for each in task.defences])
+        found.data |= gate_data(context, subject, made)
         for task in mine:
             found.images[task.place] = len(subject.data)
             defences = [made[each] for each in task.defences if each in made]

@@ -8,6 +8,7 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from fractions import Fraction
+from math import inf
 from typing import Any, TypeVar
 
 from torch import nn
@@ -37,6 +38,7 @@ MAKERS: Mapping[str, Mapping[str, Any]] = {"threat": THREATS, "search": SEARCHES
 KINDS_OF: Mapping[str, Any] = {"threat": Threat, "search": Search, "smooth": Smoothing, "front": Callable}
 ROLES = {"explore": "search", "quantify": "search", "smooth": "smooth", "attack": "threat", "members": "threat", "front": "front"}
 LEFT_OUT = {"model", "photographs", "frozen", "tell", "progress", "keep_points"}  # objects, paths, what no result depends on
+INFINITE = {"inf": inf, "-inf": -inf}  # which JSON cannot hold
 FRACTION = re.compile(r"\s*(\d+(\.\d*)?)\s*/\s*(\d+(\.\d*)?)\s*")
 
 
@@ -238,7 +240,10 @@ def _gate(given: Any, where: str) -> Any:
     if not isinstance(given, Mapping):
         return given
     kind: Callable[..., Any] = LearntGate if "data" in given else Gate
-    return called(kind, _settings(given, _known(kind), where), where)
+    remedy = "the threshold is what robust.gated(x).gate has, the data set what a gate is learnt from"
+    require("data" in given or "threshold" in given, where, "have a threshold, or data", list(given) or "nothing", remedy)
+    settings = {key: INFINITE.get(value, value) if isinstance(value, str) else value for key, value in given.items()}
+    return called(kind, _settings(settings, _known(kind), where), where)
 
 
 def threat(name: str, given: Any, where: str, seed: int) -> dict[str, Threat | None]:

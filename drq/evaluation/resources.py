@@ -244,6 +244,14 @@ def build_defences(context: WorkerContext, subject: ModelAndData, names: Iterabl
     return found
 
 
+def gate_data(context: WorkerContext, subject: ModelAndData, names: Iterable[str]) -> dict[str, str]:
+    """The sha256 of the data sets that gates of these defences are learnt from, by name."""
+    view = getattr(getattr(subject.model, "card", None), "view", None)
+    given = (context.defences[name] for name in names)
+    learnt = {each.gate.data for each in given if isinstance(each, Quantified) and each.gate is not None}
+    return {name: loaded_data(name, view, None, None)[2] for name in sorted(learnt)}
+
+
 def build_defence(context: WorkerContext, name: str, prepared: PreparedModel, learn: bool = True) -> nn.Module:
     """A defence around the model, built anew since it may remember what it saw; ``learn`` tells whether it learns its gate."""
     defence = context.defences[name]

@@ -61,13 +61,15 @@ def known_class_names(model: str, allow_code: bool = False) -> tuple[str, ...] |
 
 
 def rerun_decision(model: str, settings: Mapping[str, Any], image: Tensor, allow_code: bool = False) -> Decision | None:
-    """Run DRQ with a run's settings on an image; None for models outside of the package and for other defences."""
+    """Run DRQ with a run's settings on an image; None for models outside of the package, other defences and learnt gates."""
     if known_class_names(model, allow_code) is None or settings.get("defence") != "drq":
         return None
     try:
         refuse_code(settings, "run.json", allow_code)
         quantified = defence("drq", settings, "defence")
         assert isinstance(quantified, Quantified)
+        if quantified.gate is not None:  # a name in a run must not load other data
+            return None
         return quantified.around(classifier(model)).decide(image[None])
     except InputError:  # settings that were objects cannot always be read back from their record
         return None

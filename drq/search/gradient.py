@@ -42,11 +42,16 @@ class Smoothing(ABC):
     def passes(self) -> int:
         """Evaluations of the model that one averaged gradient takes."""
 
+    @property
+    def forward_passes(self) -> int:
+        """Those of them that ask for no gradient."""
+        return 0
+
     def observe(self, objective: Objective, ball: Ball, state: State, count: Count) -> Observation:
         """The scores at the present points, and the averaged gradients around them."""
         assert isinstance(count, int)
-        score = objective(state.point)
-        return Observation(score, self.gradient(objective, ball, state.point, count), 1 + self.passes)
+        score, gradient = objective(state.point), self.gradient(objective, ball, state.point, count)
+        return Observation(score, gradient, 1 + self.passes, 1 + self.forward_passes)
 
     def gradient(self, objective: Objective, ball: Ball, point: Tensor, count: int) -> Tensor:
         """The averaged gradient around every ``point`` at step ``count``."""

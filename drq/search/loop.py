@@ -66,6 +66,7 @@ class Observation(NamedTuple):
     score: Score
     gradient: Tensor | None
     passes: int  # evaluations of the model
+    forward_passes: int = 0  # those of them that asked for no gradient
 
 
 class Search(ABC):
@@ -260,9 +261,9 @@ def scored(objective: Objective, state: State) -> Observation:
     """The scores at the present points, without gradients."""
     pieces = objective.pieces(len(state.point))
     if len(pieces) == 1:
-        return Observation(objective(state.point), None, passes=1)
+        return Observation(objective(state.point), None, passes=1, forward_passes=1)
     parts = [objective[rows](state.point[rows]) for rows in pieces]
-    return Observation(Score(*map(torch.cat, zip(*parts, strict=True))), None, passes=1)
+    return Observation(Score(*map(torch.cat, zip(*parts, strict=True))), None, passes=1, forward_passes=1)
 
 
 def _attached(ball: Ball) -> bool:
@@ -279,7 +280,7 @@ def _keep_best(best: SearchResult, observation: Observation, merit: Tensor, poin
         value=torch.where(better, observation.score.value, best.value),
         merit=torch.where(better, merit.detach(), best.merit),
         passes=best.passes + observation.passes,
-        forward_passes=best.forward_passes + (observation.passes if observation.gradient is None else 0),
+        forward_passes=best.forward_passes + observation.forward_passes,
         stalled=best.stalled + stalled,
         lowest=torch.fmin(best.lowest, observation.score.value.detach()),  # not a number is not low
     )

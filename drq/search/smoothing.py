@@ -70,6 +70,10 @@ class InnerAttack(Smoothing):
     def passes(self) -> int:
         return self.samples * (Gradient(self.steps).passes + 1)
 
+    @property
+    def forward_passes(self) -> int:
+        return self.samples  # the last point of every attack is only scored
+
 
 def _check_smoothing(samples: int, scale: float) -> None:
     require(samples >= 1, "samples", "be at least 1", samples, "every sample is one gradient of the average")

@@ -12,6 +12,7 @@ from drq.errors import InputError, one_line, require
 
 PYTHON = "python:"
 RUNS = re.compile(rf"(\w+:)*{PYTHON}")  # also behind names that go before others, as in denoised:python:package.module:function
+VIEWS = re.compile(r"(^|\.)views(\[\d+\])*$")  # where views stand, whose text joins names with others
 SHOWN = 120  # characters of a name, and of where it stands, at most
 
 
@@ -59,7 +60,7 @@ def refuse_code(contents: object, file: str | Path, allow_code: bool) -> None:
     for where, name in _texts(contents):
         got = f"{_short(where)} = {_short(name)!r}"
         remedy = "read what it would run, then pass --allow-code (allow_code=True in Python)"
-        runs = RUNS.match(name) is not None or (where.endswith("views") and PYTHON in name)  # which are joined with others
+        runs = RUNS.match(name) is not None or (PYTHON in name and VIEWS.search(where) is not None)
         require(not runs, str(file), "not run code unasked", got, remedy)
 
 

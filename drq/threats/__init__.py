@@ -24,6 +24,7 @@ from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sa
 from drq.threats.target import Target
 from drq.threats.third_party import AutoAttack, Foolbox
 from drq.threats.threat import Attack, BallThreat, Shifted, Threat
+from drq.threats.through_views import AllViews, SingleViews, ViewRivals, ViewSampling
 
 __all__ = [
     "APGD",
@@ -31,6 +32,7 @@ __all__ = [
     "PAPER_TRANSLATION",
     "PGD",
     "APGDTargeted",
+    "AllViews",
     "Attack",
     "AutoAttack",
     "BallThreat",
@@ -59,6 +61,7 @@ __all__ = [
     "ScoreBased",
     "SearchAttack",
     "Shifted",
+    "SingleViews",
     "Spatial",
     "SquareAttack",
     "Standing",
@@ -66,6 +69,8 @@ __all__ = [
     "Threat",
     "Transfer",
     "Translation",
+    "ViewRivals",
+    "ViewSampling",
     "ensemble",
     "list",
 ]

@@ -82,7 +82,7 @@ class DRQTarget(Target):
         return [self.followed.shortened(each) for each in steps] or [self.defence.variant(prune="none")]
 
     def contest(self, y: Tensor, rival: Tensor, radius: Tensor, *steps: int) -> Objective:
-        """Return an objective for which only the two classes are searched for; around views, all classes are."""
+        """Return an objective for which only the two classes are searched for, its gate open; around views, all classes are."""
         if self.defence.views is not None:
             return super().contest(y, rival, radius, *steps)
         return two_class_objective(self.searched(), self.versions(*steps), y, rival, radius)

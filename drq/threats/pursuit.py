@@ -173,7 +173,7 @@ def plan(members: Sequence[Pursuit], target: Target, x: Tensor, classes: int, bu
             budget -= cost
             continue
         logger.warning("drq: %s is not run: %s", member.title, why)
-    titles = ", ".join(member.title for member in members if target.over_views or not member.for_views)
+    titles = ", ".join(member.title for member in members)
     remedy = "the warnings say what each lacks; a larger budget (strength='full') may do"
     require(bool(chosen), "members", "have one that can be run on this defence", titles, remedy)
     return chosen

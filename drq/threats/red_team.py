@@ -14,8 +14,9 @@ from drq.objectives import Model, dlr
 from drq.system.progress import Bar, Tell, silent
 from drq.threats.attacks import APGD, APGDTargeted, PGDAttack, PGDNoise
 from drq.threats.pursuit import ITSELF, Pursuit, Standing, as_target, run_members
-from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sampling, Static, Transfer, ViewSampling
+from drq.threats.stronger import DecisionBased, Envelope, FewerSteps, Rivals, Sampling, Static, Transfer
 from drq.threats.threat import BallThreat, Shifted
+from drq.threats.through_views import AllViews, SingleViews, ViewRivals, ViewSampling
 
 BUDGETS = {"quick": 32_000, "full": 150_000}  # most passes for an image
 ANSWERS = 60  # the budget always allows for so many answers, so that a costly defence is not attacked less
@@ -124,8 +125,9 @@ class RedTeam(Team):
         space: dict[str, Any] = {name: getattr(self, name) for name in ("norm", "radius", "bounds", "frozen", "chunk")}
         on_model: list[Static] = [APGD(**space), APGD(aim=dlr, **space), APGDTargeted(**space), PGDNoise(**space)]
         chain: list[Pursuit] = [Transfer(attack=attack, **space) for attack in on_model]
+        chain += [SingleViews(**space), ViewSampling(**space), AllViews(**space)]  # only of a defence that looks at views
         chain += [Envelope(**space), Envelope(restart=1, **space), Envelope(steps=40, rank=1, **space), FewerSteps(**space)]
-        chain += [ViewSampling(**space)]
+        chain += [ViewRivals(**space)]
         if self.strength == "full":
             chain += [Transfer(attack=PGDAttack(**space), **space), Rivals(**space)]
             chain += [Envelope(steps=100, restart=restart, **space) for restart in (2, 3, 0)]

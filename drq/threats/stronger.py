@@ -146,21 +146,6 @@ class Sampling(Envelope):
 
 
 @dataclass(frozen=True)
-class ViewSampling(Sampling):
-    """Do as :class:`Sampling` against a defence that looks at views, at every strength, in case gradients mislead.
-
-    Args:
-        steps: the steps of the attack, each a query.
-        rank: which rival, 0 for the most dangerous at the best point so far.
-        restart: 0 starts at that point, every other number at a random one.
-    """
-
-    steps: int = 150
-
-    for_views: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
 class Rivals(Envelope):
     """Attack with one rival after the other, briefly, since DRQ reports only bounds for most classes.
 

@@ -45,6 +45,9 @@ LINES = {
     "drq data cifar10-c/fo": ["cifar10-c/fog"],
     "drq data digits --split t": ["test", "train"],
     "drq redteam --defence an": ["anti-adversary"],
+    "drq redteam --defence it": ["its"],
+    "drq redteam --defence z": ["zero"],
+    "drq redteam --preset gu": ["guarded"],
     "drq predict photo": [],  # files are found by the shell
 }
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 from testbed.refusals import refused
 
+import drq
 from drq import threats
 from drq.commands.cli import main
 from drq.commands.redteam import parse_settings, red_team_spec, trained_on
@@ -65,6 +66,59 @@ def test_mistakes_are_one_line(capsys):
         assert main(["redteam", *given]) == 2
         error = capsys.readouterr().err.strip()
         assert error.startswith("drq: ")
+        assert "\n" not in error
+
+
+LITTLE = ["--images", "2", "--norm", "linf", "--radius", "0.02", "--quiet"]
+
+
+def attacked(folder, *options) -> dict:
+    """What was attacked, as its run tells."""
+    assert main(["redteam", *options, *LITTLE, "--out", str(folder)]) == 0
+    run = drq.Run.open(folder)
+    assert set(run.records.filter(threat="red team")["victim"]) == {"defence"}
+    assert (run.records.filter(threat="red team")["threat_passes"] > 100).all()
+    (record,) = (each for name, each in run.about["spec"]["defences"].items() if name != "standard")
+    return record
+
+
+def test_views_are_attacked(tmp_path):
+    record = attacked(tmp_path / "views", "--views", "Rotation(90, 3) + Mirror()")
+    assert record == {"defence": "drq", "views": "Rotation(90, 3) + Mirror()"}
+    answers = drq.Run.open(tmp_path / "views").records.filter(defence="drq", threat="red team")
+    assert set(answers["passes"]) == set(answers["forward_passes"]) == {4}
+
+
+@pytest.mark.slow
+def test_presets_and_gates_over_views_are_attacked(tmp_path):
+    record = attacked(tmp_path / "its", "--defence", "its", "--views", "Mirror()", "--set", "by=entropy")
+    assert record == {"defence": "its", "views": "Mirror()", "by": "entropy"}
+    record = attacked(tmp_path / "preset", "--preset", "fast", "--views", "Mirror()", "--set", "radius=0.02")
+    assert (record["explore"][:16], record["views"], record["radius"]) == ("Gradient(steps=1", "Mirror()", 0.02)
+    gate = 'gate={data = "digits:train", count = 100, changes = 0.1}'
+    record = attacked(tmp_path / "gated", "--views", "Mirror()", "--set", gate)
+    assert record["gate"]["changes"] == 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("peer", ["zero", "view-mean"])
+def test_rules_over_views_are_attacked(peer, tmp_path):
+    assert attacked(tmp_path / peer, "--defence", peer, "--views", "Mirror()")["defence"] == peer
+
+
+def test_runs_of_other_settings_have_other_names():
+    names = [
+        red_team_spec("digits", settings=each).name for each in ({}, {"views": "Mirror()"}, {"preset": "fast"}, {"alpha": 1})
+    ]
+    assert names == ["redteam-digits-drq", "redteam-digits-drq-Mirror", "redteam-digits-drq-fast", "redteam-digits-drq"]
+    assert len(red_team_spec("digits", settings={"views": " + ".join(["Mirror()"] * 100)}).name) < 100
+
+
+def test_mistakes_in_views_are_one_line(capsys):
+    for given in (["--views", "Rotate(3)"], ["--preset", "nachts"], ["--defence", "hedge", "--views", "Mirror()"]):
+        assert main(["redteam", *given, *LITTLE]) == 2
+        error = capsys.readouterr().err.strip()
+        assert error.startswith("drq: defences.")
         assert "\n" not in error
 
 

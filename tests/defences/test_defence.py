@@ -59,7 +59,8 @@ def test_no_defence_is_the_model(digits: Digits) -> None:
     assert Standard().around(digits.model) is digits.model
     assert torch.equal(found.prediction, digits.model(digits.x[:9]).argmax(1))
     assert found.passes.tolist() == [1] * 9
-    assert set(found.columns) == {"prediction", "passes", "seconds"}
+    assert found.forward_passes.tolist() == [1] * 9
+    assert set(found.columns) == {"prediction", "passes", "forward_passes", "seconds"}
 
 
 @pytest.mark.parametrize(
@@ -143,9 +144,11 @@ def test_where_no_radius_is_found_there_is_none() -> None:
 def test_passes_of_others_are_the_evaluations_of_the_model_in_them(digits: Digits) -> None:
     """Anti-Adversary looks once for the label, once a step, and once more; asking for its label asks nothing else."""
     x, y, model = digits.x[:6], digits.y[:6], digits.model
-    for defence, passes in ((AntiAdversary(steps=2).around(model), 4), (Averaged(model), 3), (model, 1), (Sloped(model), 2)):
+    others = ((AntiAdversary(steps=2).around(model), 4, 2), (Averaged(model), 3, 3), (model, 1, 1), (Sloped(model), 2, 1))
+    for defence, passes, forward in others:
         found = answered(defence, x, y, model)
         assert found.passes.tolist() == [passes] * 6
+        assert found.forward_passes.tolist() == [forward] * 6
         assert torch.equal(found.prediction, defence(x).argmax(1))
         assert not model._forward_hooks
     assert answered(Averaged(model), x, y).passes.tolist() == [1] * 6  # nobody said which model is in it

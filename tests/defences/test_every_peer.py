@@ -12,7 +12,16 @@ from testbed.classifiers import linear
 from testbed.refusals import refused
 from testbed.watched import CLASSES, IMAGES, Network, W, X
 
-from drq.defences import AntiAdversary, Augmentation, Hedge, NormalisedLikelihood, Smoothing
+from drq.defences import (
+    AntiAdversary,
+    Augmentation,
+    Hedge,
+    InverseTransformation,
+    NormalisedLikelihood,
+    Smoothing,
+    ViewMean,
+    Zero,
+)
 from drq.defences.answers import answered
 from drq.defences.defence import Peer
 from drq.models import Card, Classifier, WrongRange
@@ -24,7 +33,10 @@ def model() -> Network:
     return Network()
 
 
-PEERS = [Augmentation(), Smoothing(), NormalisedLikelihood(), AntiAdversary(), Hedge()]
+MOVING = [AntiAdversary(), Hedge()]
+AT_VIEWS = [ViewMean("Mirror() * Contrast()"), InverseTransformation(), InverseTransformation(by="entropy"), Zero(share=0.5)]
+PEERS = [Augmentation(), Smoothing(), NormalisedLikelihood(), *MOVING, *AT_VIEWS]
+OTHERS = {"views": ["Mirror()"], "by": ["energy", "entropy"], "share": [0.25], "bounds": [None], "alpha": [0.5]}  # are no counts
 every = pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 
 
@@ -73,7 +85,7 @@ def test_attackers_find_what_they_ask_for(peer: Peer, model):
     if peer.name != "smoothing":  # whose scores are not its votes
         assert torch.equal(label, defended(IMAGES).argmax(1))
     most, fewer = target.scores_cost(IMAGES), target.scores_cost(IMAGES, 1)
-    assert fewer < most or peer.name == "pnml"  # that has one step
+    assert fewer < most or peer.name == "pnml" or peer in AT_VIEWS  # which have one step, or none
     assert torch.equal(defended.shortened(1000)(IMAGES), defended(IMAGES))
     assert defended.shortened(1).model is model
 
@@ -88,7 +100,7 @@ def test_models_do_not_complain_of_where_they_are_looked_at(peer: Peer, model):
         AntiAdversary().around(defended.model)(3 * IMAGES - 1)  # the caller's own mistake
 
 
-@pytest.mark.parametrize("peer", PEERS[3:], ids=lambda peer: peer.name)
+@pytest.mark.parametrize("peer", MOVING, ids=lambda peer: peer.name)
 def test_movements_are_held_constant(peer: Peer, model):
     x = IMAGES.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(peer.around(model)(x)[:, 0].sum(), x)
@@ -109,6 +121,9 @@ def test_movements_are_held_constant(peer: Peer, model):
         (AntiAdversary(steps=7), 9),
         (Hedge(), 21),
         (Hedge(steps=5), 6),
+        (ViewMean(), 13),
+        (InverseTransformation("Mirror() * Contrast()"), 4),
+        (Zero("Rotation(180, 4) + Mirror()"), 5),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -125,7 +140,8 @@ def test_records_are_json_and_hold_every_setting(peer: Peer):
     assert peer.summary
     for each in fields(peer):
         value = getattr(peer, each.name)
-        changed = replace(peer, **{each.name: None if isinstance(value, tuple) else value + 1 if value != 0.001 else 0.5})
+        other = next((other for other in OTHERS.get(each.name, ()) if other != value), None)
+        changed = replace(peer, **{each.name: other if each.name in OTHERS else value + 1})
         differing = {key for key in peer.record if changed.record[key] != peer.record[key]}
         assert differing == {each.name}
 
@@ -148,6 +164,9 @@ def test_a_model_in_training_mode_is_refused(peer: Peer, model):
         *((kind, "step", value) for kind in (NormalisedLikelihood, AntiAdversary, Hedge) for value in (-1, "1", math.nan)),
         *((kind, "radius", value) for kind in (NormalisedLikelihood, Hedge) for value in (-1, None, math.inf)),
         *((kind, "bounds", value) for kind in (NormalisedLikelihood, Hedge) for value in (1.0, (1.0, 0.0))),
+        *((kind, "views", value) for kind in (ViewMean, InverseTransformation, Zero) for value in ("Rotate(3)", 13, None)),
+        *((InverseTransformation, "by", value) for value in ("certainty", None, 1)),
+        *((Zero, "share", value) for value in (0, 1.5, math.nan, "0.1", True)),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(kind: type[Peer], setting: str, value: object):
@@ -156,6 +175,8 @@ def test_bad_settings_are_refused_in_one_line(kind: type[Peer], setting: str, va
 
 def test_samples_that_do_not_fit_are_refused_in_one_line(model):
     refused(Augmentation().around(linear(W)), X, words=["x must be images of shape (N, C, H, W), got shape (20, 3)"])
+    for peer in AT_VIEWS:
+        refused(peer.around(linear(W)), X, words=["x must be pictures (N, C, H, W) for ", "leave ", "out of the views"])
     refused(Augmentation(pixels=8).around(model), IMAGES, words=["pixels must be below the size of the image, 8, got 8"])
     for peer in (NormalisedLikelihood(), Hedge()):
         refused(peer.around(model), 255 * IMAGES, words=["x must lie within bounds=(0.0, 1.0)"])

@@ -57,7 +57,7 @@ def test_specs_can_be_read(page):
 
 
 def test_there_are_examples():
-    assert len(examples(ROOT / "docs" / "evaluate.md", "toml")) == 2
+    assert len(examples(ROOT / "docs" / "evaluate.md", "toml")) == 3
     assert len(examples(ROOT / "README.md")) == 1
     assert len(examples(ROOT / "docs" / "theory.md")) >= 2
 

@@ -16,6 +16,7 @@ import drq
 from drq.commands.cli import main
 from drq.evaluation import paper
 from drq.evaluation.sources import as_spec
+from drq.playground.sample_html import rerun_decision
 from drq.report import run_report
 from drq.system.code import refuse_code
 
@@ -37,6 +38,10 @@ CANARY = """
         (HERE / "called").touch()
         return model
 
+    def darker(x):
+        (HERE / "called").touch()
+        return x / 2
+
     @dataclass(frozen=True)
     class Search(drq.Gradient):
         pass
@@ -57,11 +62,19 @@ TABLES = {
     "a defence by the name of its table": BASE | {"defences": {"python:canary:defended": {}}},
     "a search": BASE | {"defences": {"mine": SEARCHED}},
     "a search in a nested table": BASE | {"defences": {"mine": {"explore": {"smooth": {"attack": ["python:canary:Search"]}}}}},
+    "views": BASE | {"defences": {"mine": {"views": "Mirror() + python:canary:darker"}}},
+    "views of a peer": BASE | {"defences": {"its": {"views": "(python:canary:darker) * Mirror()"}}},
+    "views in a list": BASE | {"defences": {"mine": {"views": ["Mirror() + python:canary:darker"]}}},
+    "views in a nested table": BASE
+    | {"threats": {"mine": {"threat": "Transfer", "attack": {"views": "(python:canary:darker)"}}}},
     "a threat": BASE | {"threats": {"mine": {"threat": "python:canary:Search"}}},
     "a threat by the name of its table": BASE | {"threats": {"python:canary:Search": {}}},
     "a threat in a threat": BASE | {"threats": {"mine": {"threat": "Transfer", "attack": {"threat": "python:canary:Search"}}}},
 }
-RUNNING = ["a model", "a model in a group", "a defence", "a defence by the name of its table", "a search"]  # that are whole specs
+RUNNING = [  # that are whole specs
+    *("a model", "a model in a group", "a defence", "a defence by the name of its table", "a search"),
+    *("views", "views of a peer"),
+]
 WORDS = ["must not run code unasked, got", "python:canary:", "read what it would run, then pass --allow-code (allow_code=True"]
 
 
@@ -192,7 +205,21 @@ def test_what_is_typed_is_run(canary):
     assert main(["redteam", "--defence", "python:canary:defended", *little]) == 0
     assert (canary / "called").exists()
     assert main(["redteam", "--set", "explore=python:canary:Search", "--set", "quantify=Random", *little, "--out", "other"]) == 0
+    assert main(["redteam", "--views", "Mirror() + python:canary:darker", *little, "--out", "views"]) == 0
     assert drq.Run.open("other").about["source"]["defences"]["drq"]["explore"] == "python:canary:Search"
+
+
+def test_the_playground_runs_no_views_unasked(canary):
+    """What DRQ said of a sample is computed again from the settings in run.json."""
+    settings = drq.Spec(**TABLES["views"]).contents["defences"]["mine"]
+    assert settings == {"defence": "drq", "views": "Mirror() + python:canary:darker"}
+    for name in ("imported", "called"):
+        Path(canary, name).unlink(missing_ok=True)
+    image = drq.load_data("digits").batch([0])[0][0]
+    assert rerun_decision("digits", settings, image) is None
+    assert silent(canary)
+    assert rerun_decision("digits", settings, image, allow_code=True).passes.tolist() == [3]
+    assert (canary / "called").exists()
 
 
 def test_where_it_stands_is_told_and_long_names_are_cut():

@@ -47,6 +47,12 @@ ON_A_DEFENCE = {
         (threats.Transfer("linf", 0.1, threats.PGD("linf", 0.1, 3)), threats.Envelope("linf", 0.1, 3, inner=(2,))),
     ),
 }
+ON_VIEWS = {
+    "SingleViews": threats.SingleViews("linf", 0.1, 3, most=2),
+    "AllViews": threats.AllViews("l2", 0.5, 3),
+    "ViewSampling": threats.ViewSampling("linf", 0.1, 4),
+    "ViewRivals": threats.ViewRivals("linf", 0.1, 2, rank=1),
+}
 MOVEMENTS = {
     "Rotation": threats.Rotation(20.0),
     "Rotation, worst of 3": threats.Rotation(20.0, worst_of=3),
@@ -56,7 +62,7 @@ MOVEMENTS = {
 }
 NOISES = {"GaussianNoise": threats.GaussianNoise(0.2)}
 CORRUPTIONS = {entry.name: eval(f"threats.{entry.name}") for entry in threats.list() if entry.family == "corruption"}
-ATTACKS: dict[str, BallThreat] = ON_A_MODEL | ON_A_DEFENCE
+ATTACKS: dict[str, BallThreat] = ON_A_MODEL | ON_A_DEFENCE | ON_VIEWS
 THREATS: dict[str, Threat] = ATTACKS | MOVEMENTS | NOISES | CORRUPTIONS
 FREE_OF_LABELS = {name for name in THREATS if name not in ATTACKS and "worst" not in name}
 
@@ -70,7 +76,14 @@ def classifier(shape: tuple[int, ...]) -> nn.Module:
 def victim(name: str, shape: tuple[int, ...] = IMAGE, dtype: torch.dtype = torch.float64) -> nn.Module:
     model = classifier(shape)
     model = model if dtype == torch.float64 else nn.Sequential(nn.Flatten(), network(1, int(np.prod(shape)), 4)).to(dtype).eval()
+    if name in ON_VIEWS:
+        return drq.DRQ(model, views=drq.views.as_views(rolled), gate=drq.views.Gate(0.1))
     return drq.DRQ(model, "linf", 0.2, explore=few, quantify=few) if name in ON_A_DEFENCE else model
+
+
+def rolled(x: Tensor) -> Tensor:
+    """A view of whatever features there are."""
+    return x.roll(1, -1)
 
 
 def batch(shape: tuple[int, ...] = IMAGE, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
