@@ -1,4 +1,4 @@
-"""Compute what a gate makes of DRQ in a ball, from kept records: the model's own answer stands unless DRQ's margin is large enough.
+"""Compute what a gate makes of DRQ in a ball, from kept records: the model's answer stands unless the margin is large enough.
 
 Large enough is above the median margin of those clean images below :data:`LEARNT` whose answer DRQ changes. That takes neither
 labels nor passes. Reported are other images: clean ones in the record of Table 6, shifted ones where a record has them.
@@ -100,14 +100,16 @@ def _cells(rows: polars.DataFrame) -> Cells:
 
 
 def table(records: Mapping[str, polars.DataFrame], first: int = LEARNT, last: int = LAST) -> str:
-    """Return the table of what DRQ adds to the model alone, in points, as it is and gated; columns without records are left out."""
+    """Return the table of what DRQ adds to the model alone, in points, as it is and gated, in columns that have records."""
     found = [*gated(records, first, last)]
     heads = [name for name in COLUMNS if any((name, GATED) in each.cells for each in found)]
     rows = []
     for each in found:
         images = max(int(row["images"] / row["data_sets"]) for row in each.cells.values())
         shown = [
-            with_interval(each.cells[name, kind]) if (name, kind) in each.cells else "" for name in heads for kind in (OPEN, GATED)
+            with_interval(each.cells[name, kind]) if (name, kind) in each.cells else ""
+            for name in heads
+            for kind in (OPEN, GATED)
         ]
         rows.append([f"`{each.model}`", each.defence, f"{each.changed:,}", f"{each.threshold:.3f}", *shown, f"{images:,}"])
     titles = [f"{name}, {kind}" for name in heads for kind in (OPEN, GATED)]

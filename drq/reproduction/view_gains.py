@@ -1,8 +1,9 @@
-"""Compute what rules over views gain over the model alone under every shift, how many clean answers they change, and what they cost."""
+"""Compute what rules over views gain over the model alone under every shift, how many clean answers they change, and their cost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from drq.defences.learnt_gate import LearntGate
@@ -18,15 +19,16 @@ from drq.views.gate import largest_share
 if TYPE_CHECKING:
     import polars
 
+Promised = Mapping[tuple[str, str], Mapping[str, Any]]  # by model and rule
+NOTHING: Promised = MappingProxyType({})
 CLEAN = "clean"
 LEGEND = """\
 Accuracy in percent, and in brackets what the rule adds to the model alone on the same images, in points, with its 95 % interval.
 *Passes* are evaluations of the model for an answer, *forward* those without a gradient. *Changed* is the share of clean answers
-that are not those of the model alone; *kept* the share of answers, clean and shifted, at which the gate let the model's own stand."""
+that are not those of the model alone, *kept* the share of all answers, clean and shifted, at which the gate held."""
 GATES = """\
-Answers that change on {images} clean images, {first} to {last}, which no gate was learnt from. A gate that lets a share of the
-answers to some inputs change says of new ones of this kind how many will, with 95 % confidence: *bound* is what it prints where
-it uses that share up, and less where fewer answers would have changed."""
+Answers that change on {images} clean images, {first} to {last}, which no gate was learnt from; *bound* is the share that the gate
+prints, with 95 % confidence each."""
 
 
 def gain_cells(rows: polars.DataFrame) -> polars.DataFrame:
@@ -118,9 +120,14 @@ def _where(cells: polars.DataFrame, end: polars.Expr) -> Iterator[str]:
             yield f"on {name} ({count} of {len(tried)})"
 
 
-def gate_cells(rows: polars.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield, for each model and rule with a gate learnt from inputs, how many clean answers change, and the bound on them."""
-    pl = require_polars()
+def gate_cells(rows: polars.DataFrame, promised: Promised = NOTHING) -> Iterator[dict[str, Any]]:
+    """Yield, for each model and rule with a gate learnt from inputs, how many clean answers change, and the bound on them.
+
+    Args:
+        rows: records of experiments whose specs say how gates are learnt.
+        promised: what gates print: how many answers they change on the ``inputs`` that they are learnt from, and the bound that
+            follows. Records do not know it; where it is not given, it is that of a gate that changes as many as it may.
+    """
     clean = rows.filter(_clean())
     for (experiment, model, defence), part in clean.group_by("experiment", "model", "defence", maintain_order=True):
         gate = getattr(as_spec(str(experiment)).defences[str(defence)], "gate", None)
@@ -128,28 +135,33 @@ def gate_cells(rows: polars.DataFrame) -> Iterator[dict[str, Any]]:
             learnt = range(gate.first, gate.first + gate.count)
             assert not part["index"].is_in([*learnt]).any() or gate.data != part["data"][0]
             changed = int((part["prediction"] != part["base_prediction"]).sum())
-            bound = largest_share(int(gate.changes * gate.count + 1e-9), gate.count)
-            place = {"model": str(model), "defence": str(defence), "learnt": gate.count, "allowed": gate.changes}
-            yield place | {"images": len(part), "changed": changed, "share": changed / len(part), "bound": bound}
+            most = int(gate.changes * gate.count + 1e-9)
+            said = promised.get((str(model), str(defence)), {"changed": None, "bound": largest_share(most, gate.count)})
+            place = {"model": str(model), "defence": str(defence), "learnt": gate.count, "learnt_changed": said["changed"]}
+            yield place | {"images": len(part), "changed": changed, "share": changed / len(part), "bound": said["bound"]}
 
 
-def gates(rows: polars.DataFrame) -> str:
-    """Return the table of changed answers on clean images that gates were not learnt from, beside the bounds on them."""
+def gates(rows: polars.DataFrame, promised: Promised = NOTHING) -> str:
+    """Return the table of changed answers on clean images that gates were not learnt from, beside the bounds on them.
+
+    Args:
+        rows: see :func:`gate_cells`.
+        promised: likewise.
+    """
     pl = require_polars()
     lines = [
         [
             short_name(row["model"]),
             row["defence"],
-            f"{row['learnt']:,}",
-            f"{100 * row['allowed']:.1f}",
+            f"{'' if row['learnt_changed'] is None else row['learnt_changed']} of {row['learnt']:,}",
             f"{row['changed']:,} of {row['images']:,}",
             f"{100 * row['share']:.1f}",
             f"{100 * row['bound']:.1f}",
             "yes" if row["share"] <= row["bound"] else "no",
         ]
-        for row in gate_cells(rows)
+        for row in gate_cells(rows, promised)
     ]
     index = rows.filter(_clean(), pl.col("kept").is_not_null())["index"]
     legend = GATES.format(images=f"{index.n_unique():,}", first=index.min(), last=index.max())
-    head = ("model", "rule", "learnt from", "allowed, %", "changed", "%", "bound, %", "within")
+    head = ("model", "rule", "changed where it was learnt", "changed here", "%", "bound, %", "within")
     return f"{legend}\n\n{text_table(head, lines)}"

@@ -1,7 +1,7 @@
 """Draw the sheet of pictures for docs/views.md: what every family of views makes of a photograph.
 
-``python -m tools.benchmarks.views_sheet`` writes ``docs/images/views.png`` from scikit-learn's two sample photographs, the first of
-which is turned here, and the second foggy: what rotations and contrast undo.
+``python -m tools.benchmarks.views_sheet`` writes ``docs/images/views.png`` from scikit-learn's two sample photographs, the first
+of which is turned here, and the second foggy: what rotations and contrast undo.
 """
 
 from __future__ import annotations
