@@ -1,4 +1,4 @@
-"""Compute what rules over views gain over the model alone under every shift, how many clean answers they change, and their cost."""
+"""Compute what rules over views gain over the model alone under every shift, how many clean answers they change, and the cost."""
 
 from __future__ import annotations
 
