@@ -4,9 +4,13 @@ import json
 
 import polars
 import pytest
+from testbed.assets import needs_assets
 from testbed.repository import ROOT
 
+from drq.evaluation.loop import evaluate
+from drq.evaluation.sources import as_spec
 from drq.reproduction import ball_gate, view_gains
+from drq.reproduction.experiments import with_limit
 from drq.reproduction.kept_records import read_record
 from tools.pages import views
 
@@ -102,3 +106,19 @@ def test_a_gate_around_a_ball_takes_harm_from_clean_images() -> None:
         assert before["images"] == after["images"] == 3000
         assert before["difference"] < after["difference"] <= 0 < after["difference_high"]
         assert each.cells.keys() == {("clean", ball_gate.OPEN), ("clean", ball_gate.GATED)}  # no other record reaches so far
+
+
+@needs_assets
+@pytest.mark.usefixtures("assets")
+def test_a_record_can_be_repeated(tmp_path) -> None:
+    """On another machine: a few images, a plainly trained network of others, the same labels but for near ties."""
+    source = as_spec("views-first").source
+    names = ("standard", "photo, 4 views", "rotation, entropy")
+    group = {"models": ["published:resnet20"], "data": ["cifar10"], "threats": ["clean", "rotation90"], "defences": [*names]}
+    run = evaluate(with_limit(source, 60) | {"groups": [group]}, tmp_path, device="cpu")
+    keys = ["threat", "defence", "index"]
+    again = run.records.with_columns(polars.selectors.categorical().cast(polars.String)).select(*keys, "prediction")
+    kept = read_record(PAPER, "views-first").rows.filter(model="published:resnet20", data="cifar10")
+    both = again.join(kept, on=keys, suffix="_kept")
+    assert len(both) == len(again) == 2 * len(names) * 60
+    assert (both["prediction"] != both["prediction_kept"]).sum() <= 3
