@@ -27,8 +27,8 @@ Accuracy in percent, and in brackets what the rule adds to the model alone on th
 *Passes* are evaluations of the model for an answer, *forward* those without a gradient. *Changed* is the share of clean answers
 that are not those of the model alone, *kept* the share of all answers, clean and shifted, at which the gate held."""
 GATES = """\
-Answers that change on {images} clean images, {first} to {last}, which no gate was learnt from; *bound* is the share that the gate
-prints, with 95 % confidence each."""
+Answers that change on clean images that no gate was learnt from; *bound* is the share of all such images that the gate prints, each
+with 95 % confidence."""
 
 
 def gain_cells(rows: polars.DataFrame) -> polars.DataFrame:
@@ -148,7 +148,6 @@ def gates(rows: polars.DataFrame, promised: Promised = NOTHING) -> str:
         rows: see :func:`gate_cells`.
         promised: likewise.
     """
-    pl = require_polars()
     lines = [
         [
             short_name(row["model"]),
@@ -161,7 +160,5 @@ def gates(rows: polars.DataFrame, promised: Promised = NOTHING) -> str:
         ]
         for row in gate_cells(rows, promised)
     ]
-    index = rows.filter(_clean(), pl.col("kept").is_not_null())["index"]
-    legend = GATES.format(images=f"{index.n_unique():,}", first=index.min(), last=index.max())
     head = ("model", "rule", "changed where it was learnt", "changed here", "%", "bound, %", "within")
-    return f"{legend}\n\n{text_table(head, lines)}"
+    return f"{GATES}\n\n{text_table(head, lines)}"

@@ -14,9 +14,10 @@ import drq
 from drq.defences.defence import Quantified
 from drq.evaluation.plan import tasks
 from drq.evaluation.sources import as_spec
+from drq.reproduction.experiments import BEYOND
 from tools.benchmarks.assets import arguments, write
 
-NAME, EXPERIMENTS = "view-bounds", ("views-first", "view-gates")
+NAME, EXPERIMENTS = "view-bounds", BEYOND["views-first"]
 
 
 def learnt(chosen: list[str], device: str) -> Iterator[dict[str, Any]]:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 FOLDER = ROOT / "results" / "paper"
 BOUNDS = ROOT / "results" / "view-bounds.json"
-FIRST, PHOTOGRAPHS, GATES = BEYOND["views-first"]
+FIRST, PHOTOGRAPHS, _ = BEYOND["views-first"]
 EQUAL = "rotation, "  # with which the names of rules begin that have the same passes
-SHOWN = "photo, 13 views"  # the rule that is shown for every corruption
+SHOWN, RESTORED = "photo, 13 views", "photo, 3 views"  # rules that are shown for every corruption
 
 
 def gains() -> str:
@@ -47,12 +47,17 @@ def corruptions() -> str:
 
 def photographs() -> str:
     """Return what DRQ over views gains on photographs."""
-    return _with_record(PHOTOGRAPHS, lambda rows: f"{view_gains.table(rows)}\n\n{view_gains.findings(rows)}")
+
+    def written(rows: polars.DataFrame) -> str:
+        parts = view_gains.table(rows), view_gains.findings(rows), view_gains.by_corruption(rows, RESTORED)
+        return "\n\n".join(parts)
+
+    return _with_record(PHOTOGRAPHS, written)
 
 
 def gates() -> str:
     """Return how many answers to clean images change behind gates, beside what these promise."""
-    rows = concatenated(read_record(FOLDER, name) for name in (FIRST, GATES))
+    rows = concatenated(read_record(FOLDER, name) for name in BEYOND["views-first"])
     if rows is None:
         return provenance(FIRST, None)
     promised = json.loads(BOUNDS.read_text())["gates"] if BOUNDS.exists() else []
