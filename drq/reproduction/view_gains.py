@@ -27,8 +27,8 @@ Accuracy in percent, and in brackets what the rule adds to the model alone on th
 *Passes* are evaluations of the model for an answer, *forward* those without a gradient. *Changed* is the share of clean answers
 that are not those of the model alone, *kept* the share of all answers, clean and shifted, at which the gate held."""
 GATES = """\
-Answers that change on clean images that no gate was learnt from; *bound* is the share of all such images that the gate prints, each
-with 95 % confidence."""
+Answers that change on clean images that no gate was learnt from; *bound* is the share of all such images that the gate prints,
+each with 95 % confidence."""
 
 
 def gain_cells(rows: polars.DataFrame) -> polars.DataFrame:
