@@ -156,6 +156,8 @@ def test_a_gate_around_a_ball_takes_harm_from_clean_images() -> None:
         before, after = (each.cells["clean", kind] for kind in (ball_gate.OPEN, ball_gate.GATED))
         assert before["images"] == after["images"] == 3000
         assert before["difference"] < after["difference"] <= 0 < after["difference_high"]
+        assert after["difference"] >= before["difference"] * 2 / 3
+        assert (before["difference_high"] < 0) == (each is found[-1])
         assert each.cells.keys() == {("clean", ball_gate.OPEN), ("clean", ball_gate.GATED)}  # no other record reaches so far
 
 
