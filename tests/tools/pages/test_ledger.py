@@ -1,7 +1,7 @@
 """The ledger that is made of kept records."""
 
-from testbed.reproduced import run, table4
 from testbed.repository import ROOT
+from testbed.reproduced import run, table4
 
 from drq.reproduction import experiments, kept_records
 from tools.pages import ledger, peers, presets, real
