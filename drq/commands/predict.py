@@ -62,7 +62,7 @@ def predict(
     download: Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")] = False,
     csv: Annotated[str | None, typer.Option(metavar="FILE", help="Write a table of all answers; - is standard output.")] = None,
     explain: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw why, as PNG, PDF or SVG; several files are numbered.")
+        str | None, typer.Option(metavar="FILE", help="Draw why as PNG, PDF or SVG; several are numbered.")
     ] = None,
     pixels: Annotated[
         int | None, typer.Option("--slice", metavar="N", help="Add to that drawing a map of N x N answers nearby.")

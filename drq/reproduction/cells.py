@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from drq.evaluation.paper import published, stand_ins
 from drq.evaluation.records import require_polars
+from drq.registry import CORRUPTIONS as KINDS
 from drq.report import tables
 from drq.report.expressions import UNDEFENDED
 from drq.reproduction.intervals import CORRUPTIONS, corrected
@@ -19,6 +20,7 @@ OURS = (
     *("images", "accuracy", "low", "high", "passes", "threat_passes"),
     *("difference", "difference_low", "difference_high", "p_value"),
 )
+KIND = rf"^({'|'.join(KINDS)})(?:, severity \d)?$"  # threats that are corruptions
 SAME, LIKELY, UNCLEAR, OPPOSITE, NEITHER = "same", "same, within noise", "other, within noise", "opposite", "no gain here"
 
 
@@ -30,6 +32,19 @@ def our_cells(records: polars.DataFrame) -> polars.DataFrame:
         parts.append(tables.mean_over_data(records).filter(pl.col("data_sets") == CORRUPTIONS))
     found: polars.DataFrame = pl.concat([part.select(*PLACE, "victim", "defence", *OURS) for part in parts])
     return found.with_columns(pl.selectors.categorical().cast(pl.String))
+
+
+def corruptions_as_data(rows: polars.DataFrame) -> polars.DataFrame:
+    """Return the records with corruptions that were threats as data sets of their own, of severity 5 where the name has none."""
+    pl = require_polars()
+    kind, severity = pl.col("threat").str.extract(KIND, 1), pl.col("threat").str.extract(r"severity (\d)$", 1).fill_null("5")
+    return rows.with_columns(pl.selectors.categorical().cast(pl.String)).with_columns(
+        data=pl.when(kind.is_not_null())
+        .then(pl.concat_str("data", pl.lit("-c/"), kind, pl.lit("/"), severity))
+        .otherwise("data"),
+        threat=pl.when(kind.is_not_null()).then(pl.lit("clean")).otherwise("threat"),
+        suite=pl.when(kind.is_not_null()).then(pl.lit("clean")).otherwise("suite"),
+    )
 
 
 def compare_cells(experiment: str, records: polars.DataFrame | None) -> polars.DataFrame:

@@ -9,7 +9,7 @@ from drq.evaluation.paper import notes
 from drq.evaluation.records import require_polars
 from drq.report.tables import WORST_CASE
 from drq.report.typesetting import number, text_table
-from drq.reproduction import cells, gains, overview
+from drq.reproduction import cells, gains, overview, view_gains
 from drq.reproduction.claims import claims, judge
 from drq.reproduction.experiments import BEYOND, Entry, entries
 from drq.reproduction.kept_records import Record
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 COLUMNS = ("model", "data", "threat", "defence", "paper", "ours", "gain there", "gain here", "p", "sign", "images", "passes")
 IMPROVE, AUGMENT, FRONT, SHIFT, *ATTACKED = BEYOND["improve"]
 *NETWORKS, ATTACKED_NETWORKS = BEYOND["networks"]
+*VIEWS, GATES = BEYOND["views-first"]
 BEYOND_THE_PAPER: Mapping[str, Callable[[polars.DataFrame], Iterable[str]]] = {  # how each experiment's rows are formatted
     **dict.fromkeys(BEYOND["peers"], lambda rows: [overview.summary(rows, None)]),
     **dict.fromkeys((*BEYOND["redteam"], *ATTACKED, ATTACKED_NETWORKS), overview.verdicts),
     **dict.fromkeys(NETWORKS, lambda rows: [_ours_alone(cells.our_cells(rows))]),
     **dict.fromkeys((IMPROVE, AUGMENT), lambda rows: [gains.table(rows), gains.findings(rows)]),
     FRONT: lambda rows: [gains.table(rows, overview.ALONE)],
+    **dict.fromkeys(VIEWS, lambda rows: [view_gains.LEGEND, view_gains.table(rows), view_gains.findings(rows)]),
+    GATES: lambda rows: [view_gains.gates(rows)],
     SHIFT: lambda rows: [gains.table(rows, gains.RESTORED)],
 }
 Reason = Callable[[str, Mapping[str, Any]], str | None]  # gives a reason for an experiment's cell

@@ -80,7 +80,9 @@ def described() -> set[int]:
     return {id(each) for each in found.values()}
 
 
-@pytest.mark.parametrize("module", [drq, drq.threats, drq.defences, drq.models, drq.data], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "module", [drq, drq.views, drq.threats, drq.defences, drq.models, drq.data], ids=lambda each: each.__name__
+)
 def test_the_reference_has_all_public_names(module):
     public = {name: getattr(module, name) for name in module.__all__}
     missing = {

@@ -18,7 +18,7 @@ ON_DIGITS = {"digits"}  # runs in seconds on every machine, so no record of it i
 EXPERIMENTS = sorted({*experiments.experiments_behind(["all"])} - ON_DIGITS)
 MEASURED = [  # by benchmarks
     *("accuracy", "attacks", "card-cifar10-small", "gpu-time", "imagenet-cpu", "near-ties"),
-    *("plane-time", "scale", "spatial", "step-rules"),
+    *("plane-time", "scale", "spatial", "step-rules", "view-bounds", "view-variants"),
 ]
 BENCHES = ["bench-cpu-linf", "bench-cpu-small", "bench-gpu"]  # of drq bench
 PICTURES = ["figure1"]  # of points that are made up, so there are no records that it could be drawn from

@@ -42,7 +42,8 @@ def drawn(figure):
 
 def words(figure):
     parts = [figure, *figure.subfigs]
-    return " ".join(each.get_text() for part in parts for each in (*part.texts, *([part._supxlabel] if part._supxlabel else [])))
+    texts = [each.get_text() for part in parts for each in (*part.texts, *([part._supxlabel] if part._supxlabel else []))]
+    return " ".join(texts).replace("\n", " ")
 
 
 @pytest.mark.parametrize("channels", [1, 3])

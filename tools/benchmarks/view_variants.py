@@ -51,16 +51,18 @@ def compared(whole: drq.DRQ, variant: drq.DRQ, x: Tensor, y: Tensor) -> dict[str
     return {name: float(each.double().mean()) for name, each in shares.items()} | {"passes": float(some.passes.double().mean())}
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Return a table with a row for each model, variant and shift."""
-    heads = ["model", "variant", "images", "alone", "all views", "variant", "same answer", "passes"]
+def table(record: dict[str, Any]) -> str:
+    """Return a table with a row for each model, variant and shift; *points* are what the variant adds to all views."""
+    heads = ["model", "variant", "images", "alone", "all views", "variant", "points", "same answer", "passes"]
     shown = [
         [
             *(row["model"], row["title"], row["shift"]),
-            *(f"{100 * row[name]:.1f}" for name in ("alone", "all", "variant", "agree")),
+            *(f"{100 * row[name]:.1f}" for name in ("alone", "all", "variant")),
+            f"{round(100 * (row['variant'] - row['all']), 1) + 0.0:+.1f}",
+            f"{100 * row['agree']:.1f}",
             f"{row['passes']:.1f}",
         ]
-        for row in rows
+        for row in record["found"]
     ]
     return text_table(heads, shown)
 
@@ -78,8 +80,9 @@ def main() -> None:
             for shift, (x, y) in images.items():
                 found = compared(whole, variant, x.to(chosen.device), y.to(chosen.device))
                 rows.append({"model": name, "title": title, "shift": shift} | found)
-    print(table(rows))
-    write(chosen.out, "view-variants", {"images": chosen.images, "first": FIRST, "found": rows})
+    record = {"images": chosen.images, "first": FIRST, "found": rows}
+    print(table(record))
+    write(chosen.out, "view-variants", record)
 
 
 if __name__ == "__main__":

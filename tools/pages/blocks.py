@@ -20,6 +20,7 @@ from drq.reproduction import overview
 from drq.reproduction.cells import our_cells
 from drq.reproduction.kept_records import read_record
 from tools import ROOT
+from tools.pages import views
 
 PAGES = [
     "README.md",
@@ -30,6 +31,7 @@ PAGES = [
     "docs/scale.md",
     "docs/evaluate.md",
     "docs/speed.md",
+    "docs/views.md",
 ]
 
 
@@ -242,7 +244,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "pass_rates": pass_rates,
     "imagenet_c": imagenet_c,
     "columns": columns,
-    **{name.replace("-", "_"): partial(script, name) for name in ("step-rules", "near-ties", "gpu-time", "plane-time")},
+    **views.TABLES,
+    **{
+        name.replace("-", "_"): partial(script, name)
+        for name in ("step-rules", "near-ties", "gpu-time", "plane-time", "view-variants")
+    },
     **{f"bench_{key}_{part}": partial(bench, name, part) for key, name in BENCHES.items() for part in BENCH_PARTS},
 }
 

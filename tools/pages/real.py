@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drq.evaluation.records import require_polars
-from drq.registry import CORRUPTIONS
 from drq.report import tables
 from drq.report.typesetting import text_table
+from drq.reproduction.cells import corruptions_as_data
 from drq.reproduction.experiments import BEYOND
 from drq.reproduction.kept_records import Record, read_record
 from drq.reproduction.measures import MARGIN
@@ -42,7 +42,6 @@ PLAINLY = {
 COLUMNS = ("clean", "corrupted", "rotated once", "moved once", "attack on the model alone")
 THREATS = {"clean": "clean", "rotation": "rotated once", "translation": "moved once"}
 WORST = "worst case of the ensemble"
-KIND = rf"^({'|'.join(CORRUPTIONS)})(?:, severity \d)?$"
 OURS = {  # columns of the README, and those that they are compared with
     "clean": "clean",
     "15 corruptions": "corrupted",
@@ -189,14 +188,7 @@ def _column(row: Mapping[str, Any]) -> str | None:
 def _cells(rows: polars.DataFrame) -> polars.DataFrame:
     """Return single threats, worst cases of suites, and means over corruptions, with corruptions as data sets of their own."""
     pl = require_polars()
-    kind, severity = pl.col("threat").str.extract(KIND, 1), pl.col("threat").str.extract(r"severity (\d)$", 1).fill_null("5")
-    shifted = rows.with_columns(pl.selectors.categorical().cast(pl.String)).with_columns(
-        data=pl.when(kind.is_not_null())
-        .then(pl.concat_str("data", pl.lit("-c/"), kind, pl.lit("/"), severity))
-        .otherwise("data"),
-        threat=pl.when(kind.is_not_null()).then(pl.lit("clean")).otherwise("threat"),
-        suite=pl.when(kind.is_not_null()).then(pl.lit("clean")).otherwise("suite"),
-    )
+    shifted = corruptions_as_data(rows)
     parts = [tables.cells(shifted), tables.worst_case(shifted), tables.mean_over_data(shifted)]
     table: polars.DataFrame = pl.concat([part.select(*tables.GROUP, "defence", *tables.VALUES) for part in parts])
     return table.with_columns(pl.selectors.categorical().cast(pl.String))

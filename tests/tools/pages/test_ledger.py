@@ -1,5 +1,6 @@
 """The ledger that is made of kept records."""
 
+from testbed.repository import ROOT
 from testbed.reproduced import run, table4
 
 from drq.reproduction import experiments, kept_records
@@ -9,7 +10,7 @@ from tools.pages import ledger, peers, presets, real
 def test_the_ledger_has_every_entry(tmp_path):
     folder = tmp_path / "kept"
     empty = ledger.ledger(folder)
-    beyond = peers.page(folder) + presets.page(folder) + real.page(folder)
+    beyond = peers.page(folder) + presets.page(folder) + real.page(folder) + (ROOT / "docs" / "views.md").read_text()
     for entry in experiments.entries().values():
         assert f"`drq reproduce {entry.name}" in (beyond if entry.kind == "beyond" else empty), entry.name
     assert all(gap.ours in empty for gap in experiments.gaps())
