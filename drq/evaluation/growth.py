@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from drq.errors import InputError
+from drq.models import gates
+from drq.views.fitted import CARD
 
 About = Mapping[str, Any]  # the content of run.json
 TABLES = ("models", "data", "threats", "defences", "groups", "limit", "victim")  # whose change shows in tasks and their rows
@@ -47,6 +49,8 @@ def row_hash(about: About, task: About, defence: str) -> str | None:
     gate = about["spec"]["defences"][defence].get("gate")
     if isinstance(gate, Mapping) and "data" in gate:  # what a gate is learnt from
         files["gate_sha256"] = about["data"].get(gate["data"])
+    elif gate == CARD:
+        files["gate_sha256"] = gates.identity(task["model"])
     if None in files.values():
         return None
     return hashlib.sha256(_canonical(dependencies(about["spec"], task, defence) | files).encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from drq.method.execution import InPrecision
 from drq.models import weights
 from drq.views.gate import Gate
 
@@ -63,6 +65,13 @@ def gate_for(name: str, sha256: str | None, model: nn.Module, views: str) -> Gat
     return found if found is not None and checksum(model) == gates.contents else None
 
 
+def identity(name: str) -> str:
+    """A checksum of all gates of the model of this name, also where it has none."""
+    return hashlib.sha256(repr(known().get(name)).encode()).hexdigest()
+
+
 def checksum(model: nn.Module) -> str:
-    """A checksum of all that a model holds, as it is in memory."""
+    """A checksum of all that a model holds, as it is in memory; in which precision it runs is another matter."""
+    if isinstance(model, InPrecision) and isinstance(model.model, nn.Module):
+        model = model.model
     return weights.contents({name: each.detach().cpu() for name, each in model.state_dict().items() if isinstance(each, Tensor)})
