@@ -149,7 +149,7 @@ def counted(name: str, inputs: Inputs, before: list[dict[str, Any]]) -> Iterator
 
 def count_all(path: Path) -> list[dict[str, Any]]:
     """Write for all models how many answers change."""
-    rows = json.loads(path.read_text()) if path.is_file() else []
+    rows = json.loads(path.read_text())["found"] if path.is_file() else []
     for name, inputs in HELD_OUT.items():
         try:
             new = list(counted(name, inputs, rows))
@@ -157,7 +157,7 @@ def count_all(path: Path) -> list[dict[str, Any]]:
             print(f"left out: {error}")
             continue
         rows = sorted([*(each for each in rows if each["model"] != name), *new], key=lambda row: [*HELD_OUT].index(row["model"]))
-        write(path, rows)
+        write(path, {"machine": "CPU", "torch": torch.__version__, "found": rows})
     return rows
 
 

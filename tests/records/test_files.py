@@ -21,13 +21,14 @@ MEASURED = [  # by benchmarks
     *("plane-time", "scale", "spatial", "step-rules", "view-bounds", "view-variants"),
 ]
 BENCHES = ["bench-cpu-linf", "bench-cpu-small", "bench-gpu"]  # of drq bench
+GATES = ["view-gates"]  # of tools.gates
 PICTURES = ["figure1"]  # of points that are made up, so there are no records that it could be drawn from
 
 
 def test_no_file_is_unknown_and_none_is_missing():
     known = [PAPER / f"{name}.{suffix}" for name in EXPERIMENTS for suffix in ("parquet", "json")]
     known += [PAPER / f"{name}.svg" for name in PICTURES] + [PAPER / presets.TRIED]
-    known += [RESULTS / f"{name}.json" for name in (*MEASURED, *BENCHES)]
+    known += [RESULTS / f"{name}.json" for name in (*MEASURED, *BENCHES, *GATES)]
     assert sorted(path for path in RESULTS.rglob("*") if path.is_file()) == sorted(known)
 
 
@@ -42,7 +43,7 @@ def test_an_experiment_has_the_rows_that_it_says(name):
     assert not record.rows.select("model", "data", "suite", "threat", "victim", "defence", "index").is_duplicated().any()
 
 
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("name", [*MEASURED, *GATES])
 def test_a_measurement_says_where_it_was_made(name):
     record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert {"machine", "torch"} <= record.keys()

@@ -114,7 +114,7 @@ def test_the_table_counts_changed_answers_on_other_inputs(looks, monkeypatch, tm
     known["quarters"] = known["model1"]
     capsys.readouterr()
     run(monkeypatch, "--held-out", "--record", record)
-    rows, shown = json.loads(record.read_text()), capsys.readouterr().out
+    rows, shown = json.loads(record.read_text())["found"], capsys.readouterr().out
     x = drq.load_data("given", view=None).batch(range(200, 300))[0]
     for row, line in zip(rows, shown.splitlines()[2:], strict=True):
         gate = drq.views.Gate.read(row["gate"])
@@ -126,7 +126,7 @@ def test_the_table_counts_changed_answers_on_other_inputs(looks, monkeypatch, tm
         assert f"| {changed:.1f}% [{100 * row['low']:.1f}, {100 * row['high']:.1f}] |" in line
     looks.clear()
     run(monkeypatch, "--held-out", "--record", record)
-    assert (sum(looks), json.loads(record.read_text())) == (0, rows)
+    assert (sum(looks), json.loads(record.read_text())["found"]) == (0, rows)
 
 
 @pytest.mark.parametrize(("changed", "said"), [(20, "yes"), (29, "above, as chance allows"), (60, "no")])

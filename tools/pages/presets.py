@@ -84,6 +84,9 @@ how far the evidence was from the gate. Neither preset is for enemies: who knows
 COUNTED = """\
 Clean pictures whose answer is not that of the model alone, with 95 % intervals where no gate was learnt (`python -m tools.gates
 --held-out`):"""
+BROKEN = """\
+- The gate of `{model}` for `{preset}` does not keep what it promises here: {share:.1%} of answers change, more than chance
+  explains beside a bound of {bound:.1%}."""
 WIDELY = """\
 {rules} rules on {images} images from {first} on under each shift, around `{model}`: the best of each idea, by the mean over all
 shifts. What stands before a colon is done to the image first: *mirrored* is restored and mirrored. *Gain* is over the paper's
@@ -143,8 +146,10 @@ def page(folder: Path) -> str:
 def _gates(path: Path) -> Iterator[str]:
     """Yield how often gated answers change on clean pictures that their gates have not seen."""
     if path.is_file():
+        rows = json.loads(path.read_text())["found"]
         yield COUNTED
-        yield gates.table(json.loads(path.read_text()))
+        yield gates.table(rows)
+        yield "\n".join(BROKEN.format(share=row["changed"] / row["inputs"], **row) for row in rows if row["low"] > row["bound"])
 
 
 def _report(rows: polars.DataFrame, more: polars.DataFrame | None) -> Iterator[str]:

@@ -27,8 +27,13 @@ def test_gates_that_were_counted_on_other_pictures_are_shown(tmp_path):
     gate = Gate(1.0, inputs=1000, changed=20)
     row = {"model": "one", "preset": "nature", "gate": gate.record, "bound": gate.bound, "learnt": "a", "held_out": "b"}
     row |= {"inputs": 500, "changed": 5, "low": 0.004, "high": 0.023}
-    (tmp_path / "view-gates.json").write_text(json.dumps([row]))
-    assert "| one | nature | a | 2.0% | 2.9% | b | 1.0% [0.4, 2.3] | yes |" in presets.page(tmp_path / "paper")
+    (tmp_path / "view-gates.json").write_text(json.dumps({"found": [row]}))
+    text = presets.page(tmp_path / "paper")
+    assert "| one | nature | a | 2.0% | 2.9% | b | 1.0% [0.4, 2.3] | yes |" in text
+    assert "does not keep" not in text
+    (tmp_path / "view-gates.json").write_text(json.dumps({"found": [row | {"changed": 30, "low": 0.042, "high": 0.085}]}))
+    broken = "- The gate of `one` for `nature` does not keep what it promises here: 6.0% of answers change"
+    assert broken in presets.page(tmp_path / "paper")
 
 
 def test_the_page_has_every_defence_and_a_verdict(tmp_path):
