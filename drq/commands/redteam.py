@@ -50,7 +50,7 @@ def redteam(
     ] = None,
     views: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help='Views that the defence looks at, such as "Rotation(90, 13) + Mirror()".'),
+        typer.Option(metavar="TEXT", help="Views that the defence looks at, such as 'Mirror()', as text."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the defence; may be repeated.")
