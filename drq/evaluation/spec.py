@@ -86,7 +86,7 @@ class Spec:
 
     >>> spec = Spec(models=["digits"], data=["digits"], defences={"DRQ": {"norm": "linf", "radius": "51/255"}})
     >>> spec.defences["DRQ"]
-    Quantified(settings={'norm': 'linf', 'radius': 0.2}, reach=2.0)
+    Quantified(settings={'norm': 'linf', 'radius': 0.2}, reach=2.0, gate=None)
     """
 
     models: Sequence[str] | Mapping[str, nn.Module] = ()

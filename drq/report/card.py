@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -84,7 +85,8 @@ class CardText(NamedTuple):
     def from_sentences(cls, sentences: Sequence[str]) -> CardText:
         """Break sentences into lines, the first of them being the answer."""
         answer, *reasons = sentences
-        return cls(textwrap.wrap(answer, ANSWER[0]), [line for each in reasons for line in textwrap.wrap(each, REASONS[0])])
+        whole = partial(textwrap.wrap, break_on_hyphens=False)  # log-odds stay in one piece
+        return cls(whole(answer, ANSWER[0]), [line for each in reasons for line in whole(each, REASONS[0])])
 
     @property
     def height(self) -> float:

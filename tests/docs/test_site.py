@@ -24,7 +24,7 @@ import drq
 DOCS = ROOT / "docs"
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "training" / "README.md", *sorted(DOCS.rglob("*.md"))]
 NOTEBOOK = ROOT / "examples" / "tour.ipynb"
-EXTENSIONS = ("a norm", "a search", "a threat", "a defence")
+EXTENSIONS = ("a norm", "a search", "a threat", "a defence", "a view", "a kind of view")
 LOADING = ("src", "srcset", "poster", "data", "action")  # attributes whose address a browser asks for by itself
 
 
@@ -170,6 +170,25 @@ def test_the_defence_is_evaluated_beside_others(tmp_path, monkeypatch):
     assert set(records["defence"].cast(str)) == {"standard", "DRQ", "neighbours"}
     scores = scope["Neighbours"](drq.load_model("digits"))(torch.rand(3, 1, 8, 8))
     torch.testing.assert_close(scores.exp().sum(1), torch.ones(3))
+
+
+def test_the_view_is_looked_at_beside_others(tmp_path, monkeypatch):
+    scope = run_alone("a view", tmp_path, monkeypatch)
+    robust, x = scope["robust"], torch.rand(20, 3, 4, 4)
+    odds = torch.stack([drq.log_odds(robust.model(each)) for each in (x, x.rot90(1, (2, 3)), x.rot90(-1, (2, 3)), x / 2)])
+    assert torch.equal(robust.decide(x).label, odds.amax(0).argmax(1))
+    assert robust.views.names[-1] == "darker"
+
+
+def test_the_kind_of_view_joins_others(tmp_path, monkeypatch):
+    tinted, x = run_alone("a kind of view", tmp_path, monkeypatch)["tinted"], torch.rand(2, 3, 4, 4)
+    assert str(tinted) == "Tint() * Mirror()"
+    assert tinted.names[1] == "tinted by -0.1"
+    darker = torch.cat([(x[:, :1] - 0.1).clamp(0, 1), x[:, 1:]], 1)
+    assert torch.equal(tinted[1](x), darker)
+    assert torch.equal(tinted[tinted.names.index("tinted by -0.1, mirrored")](x), darker.flip(-1))
+    with pytest.raises(drq.InputError, match="be pictures"):
+        tinted.check(torch.rand(2, 5))
 
 
 # The notebook
