@@ -30,11 +30,13 @@ pytestmark = pytest.mark.slow
 
 def test_it_holds_what_it_needs_and_is_small(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
+        names, sizes = archive.namelist(), {each.filename: each.compress_size for each in archive.infolist()}
     assert set(NEEDED) <= set(names)
     assert {name.partition("/")[0] for name in names} == {"drq", f"decision_region_quantification-{drq.__version__}.dist-info"}
     assert not [name for name in names if "__pycache__" in name]
-    assert wheel.stat().st_size < 5_000_000
+    weights = sum(size for name, size in sizes.items() if name.endswith(".safetensors"))
+    assert weights < 4_500_000
+    assert wheel.stat().st_size - weights < 1_000_000
 
 
 def test_its_metadata_are_valid_and_name_no_group_of_the_project(wheel):
