@@ -1,7 +1,8 @@
 """Compute what a gate makes of DRQ in a ball, from kept records: the model's answer stands unless the margin is large enough.
 
 Large enough is above the median margin of those clean images below :data:`LEARNT` whose answer DRQ changes. That takes neither
-labels nor passes. Reported are other images: clean ones in the record of Table 6, shifted ones where a record has them.
+labels nor passes. Reported are other images: clean ones in the record of Table 6, shifted ones in that of ``ball-gate``, and in
+others where they reach so far.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 LEARNT, LAST = 5000, 7999  # gates are learnt below the first, and reported from it to the last
 OPEN, GATED = "as it is", "gated"
-EXPERIMENTS = ("table6", "table1", "table3", "table4", "table7")  # the first one has the clean images
+EXPERIMENTS = ("table6", "table1", "table3", "table4", "table7", "ball-gate")  # the first one has the clean images
 DEFENCES = (  # around models with adversarial training
     ("cifar10-linf", "DRQ linf"),
     ("cifar10-linf", "DRQ l2"),
@@ -28,8 +29,15 @@ DEFENCES = (  # around models with adversarial training
     ("cifar10-small", "DRQ l2"),
     ("cifar10-l2", "DRQ l2"),
 )
-COLUMNS = ("clean", f"{CORRUPTIONS} corruptions", "rotated once", "moved once", "attacks on the model alone")
-THREATS = {"clean": COLUMNS[0], "one rotation": COLUMNS[2], "one translation": COLUMNS[3], tables.WORST_CASE: COLUMNS[4]}
+CORRUPTED = f"{CORRUPTIONS} corruptions"
+THREATS = {  # of records, and their columns
+    "clean": "clean",
+    "one rotation": "rotated once",
+    "one translation": "moved once",
+    "transferred": "one attack, APGD, on the model alone",
+    tables.WORST_CASE: "ensemble of attacks on the model alone",
+}
+COLUMNS = ("clean", CORRUPTED, *[name for name in THREATS.values() if name != "clean"])
 Cells = dict[tuple[str, str], Mapping[str, float]]  # rows of tables, by column and whether there is a gate
 
 
@@ -96,21 +104,37 @@ def _cells(rows: polars.DataFrame) -> Cells:
         if row["threat"] in THREATS and row["defence"] != ALONE
     }
     means = tables.mean_over_data(rows.filter(corrupted)).filter(pl.col("data_sets") == CORRUPTIONS, pl.col("defence") != ALONE)
-    return found | {(COLUMNS[1], row["defence"]): row for row in means.iter_rows(named=True)}
+    return found | {(CORRUPTED, row["defence"]): row for row in means.iter_rows(named=True)}
 
 
 def table(records: Mapping[str, polars.DataFrame], first: int = LEARNT, last: int = LAST) -> str:
-    """Return the table of what DRQ adds to the model alone, in points, as it is and gated, in columns that have records."""
+    """Return the table of what DRQ adds to the model alone, in points, as it is and gated, in columns that have records.
+
+    Args:
+        records: see :func:`gated`.
+        first: likewise.
+        last: likewise.
+    """
     found = [*gated(records, first, last)]
     heads = [name for name in COLUMNS if any((name, GATED) in each.cells for each in found)]
     rows = []
     for each in found:
-        images = max(int(row["images"] / row["data_sets"]) for row in each.cells.values())
+        images = max(map(_images, each.cells.values()))
         shown = [
-            with_interval(each.cells[name, kind]) if (name, kind) in each.cells else ""
+            _shown(each.cells[name, kind], images) if (name, kind) in each.cells else ""
             for name in heads
             for kind in (OPEN, GATED)
         ]
         rows.append([f"`{each.model}`", each.defence, f"{each.changed:,}", f"{each.threshold:.3f}", *shown, f"{images:,}"])
     titles = [f"{name}, {kind}" for name in heads for kind in (OPEN, GATED)]
     return text_table(("model", "defence", "answers learnt from", "threshold", *titles, "images"), rows)
+
+
+def _images(row: Mapping[str, float]) -> int:
+    """Return the number of images of a cell; where it is a mean over corruptions, of each."""
+    return int(row["images"] / row["data_sets"])
+
+
+def _shown(row: Mapping[str, float], images: int) -> str:
+    """Return a difference with its interval, and the number of images where it is not the usual one."""
+    return with_interval(row) + ("" if _images(row) == images else f" on {_images(row):,}")

@@ -18,11 +18,11 @@ from drq.evaluation.sources import as_spec
 from drq.reproduction.claims import claims
 
 BEYOND = {  # experiments that the paper does not have; each can be run by itself
-    "redteam": tuple(f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "full")),
+    "redteam": tuple(f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "views", "full")),
     "peers": ("peers", "peers-single"),
     "networks": ("networks", "networks-plain", "networks-mnist", "imagenet-lite", "imagenet-instant", "redteam-networks"),
     "improve": ("improve", *(f"improve-{each}" for each in ("augment", "front", "shift", "search", "attacked", "digits"))),
-    "views-first": ("views-first", "views-photographs", "view-gates"),
+    "views-first": ("views-first", "views-photographs", "view-gates", "ball-gate"),
 }
 
 

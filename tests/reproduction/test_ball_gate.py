@@ -29,6 +29,7 @@ def kept() -> dict[str, pl.DataFrame]:
         "table3": shifted(5000, threats=once),
         "table4": shifted(5000, threats=ensemble),
         "table7": shifted(0, threats=ensemble),  # ends too early
+        "ball-gate": shifted(5000, threats={"transferred": "transferred"}).filter(pl.col("index") < 5040, model=MODEL),
     }
 
 
@@ -60,14 +61,24 @@ def test_every_column_has_its_cells_where_there_are_records(kept):
     (found, *_) = ball_gate.gated(kept)
     assert {name for name, _ in found.cells} == set(ball_gate.COLUMNS)
     assert found.cells["15 corruptions", ball_gate.GATED]["data_sets"] == 15
-    assert found.cells["attacks on the model alone", ball_gate.OPEN]["threats"] == 2
+    assert found.cells["ensemble of attacks on the model alone", ball_gate.OPEN]["threats"] == 2
     table = ball_gate.table(kept)
     assert len(table.splitlines()) == 2 + len(ball_gate.DEFENCES)
     assert "15 corruptions, gated" in table
+
+
+def test_cells_of_fewer_images_say_so_and_cells_without_records_are_empty(kept):
+    heads, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in ball_gate.table(kept).splitlines())
+    (alone,) = (place for place, head in enumerate(heads) if head.startswith("one attack, APGD, ") and head.endswith(", gated"))
+    corrupted, images = heads.index("15 corruptions, gated"), heads.index("images")
+    for row in rows:
+        assert row[images] == "100"  # of each corruption, not of all
+        assert " on " not in row[corrupted]
+        assert row[alone].endswith(" on 40") if row[0] == f"`{MODEL}`" else row[alone] == ""
 
 
 def test_columns_without_records_are_left_out(kept):
     few = kept | {name: rows.filter(pl.col("index") < 5000) for name, rows in kept.items() if name != "table6"}
     assert "corruptions" not in ball_gate.table(few)
     assert "corruptions" not in ball_gate.table(few, 5000, 5050)
-    assert "attacks on the model alone, gated" in ball_gate.table(few, 0, 999)  # of table7
+    assert "ensemble of attacks on the model alone, gated" in ball_gate.table(few, 0, 999)  # of table7

@@ -19,10 +19,10 @@ from drq.threats.corruptions import KINDS
 
 SHOWN = [*(f"table{number}" for number in range(1, 9)), *(f"figure{number}" for number in range(1, 6)), "section5"]
 CLAIMED = ["calibration", "plain", "alpha", "gradient", "exploits", "training-data"]  # what the paper says without numbers
-REDTEAM = [f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "full")]
+REDTEAM = [f"redteam-{each}" for each in ("linf", "small", "l2", "augment", "noise", "peers", "views", "full")]
 IMPROVE = ["improve", *(f"improve-{each}" for each in ("augment", "front", "shift", "search", "attacked", "digits"))]
 NETWORKS = ["networks", "networks-plain", "networks-mnist", "imagenet-lite", "imagenet-instant", "redteam-networks"]
-VIEWS = ["views-first", "views-photographs", "view-gates"]
+VIEWS = ["views-first", "views-photographs", "view-gates", "ball-gate"]
 BEYOND = [*REDTEAM, "peers", "peers-single", *NETWORKS, *IMPROVE, *VIEWS]  # what the paper has not
 SPECS = [*SHOWN, *CLAIMED, *BEYOND, "digits"]
 PRINTED = sorted(set(SHOWN) - {"figure1", "figure4"})  # those with numbers

@@ -63,7 +63,9 @@ def test_names_lead_to_experiments():
         ("redteam-linf", attacked(60, 60), " | vanishes | "),
         ("peers", answers({"standard": 100, "DRQ linf": 120}), "| DRQ linf | 60.00 | "),
         *((name, answers({"standard": 100, "DRQ": 120}), " | DRQ | 60.00 [") for name in experiments.BEYOND["networks"][:-1]),
+        ("ball-gate", answers({"standard": 100, "DRQ linf": 120}), " | DRQ linf | 60.00 ["),
         ("redteam-networks", attacked(60, 60), " | vanishes | "),
+        ("redteam-views", attacked(60, 60), " | vanishes | "),
     ],
 )
 def test_every_experiment_alone_shows_what_it_found(name, rows, words, tmp_path):

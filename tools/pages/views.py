@@ -1,4 +1,4 @@
-"""Write the tables on views, from the records of ``drq reproduce views-first`` and, for balls, of the paper's tables."""
+"""Write the tables on views, from records of ``drq reproduce views-first redteam-views``, and for balls of the paper's tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drq.evaluation.records import require_polars
 from drq.reproduction import ball_gate, view_gains
 from drq.reproduction.experiments import BEYOND
 from drq.reproduction.kept_records import Record, read_record
-from drq.reproduction.overview import ALONE, concatenated
+from drq.reproduction.overview import ALONE, concatenated, verdict_table
 from drq.reproduction.provenance import provenance
 from tools import ROOT
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     import polars
 
 FOLDER = ROOT / "results" / "paper"
+ATTACKED = "redteam-views"
 BOUNDS = ROOT / "results" / "view-bounds.json"
-FIRST, PHOTOGRAPHS, _ = BEYOND["views-first"]
+FIRST, PHOTOGRAPHS, _, BALL = BEYOND["views-first"]
 EQUAL = "rotation, "  # with which the names of rules begin that have the same passes
 SHOWN, RESTORED = "photo, 13 views", "photo, 3 views"  # rules that are shown for every corruption
 
@@ -67,7 +68,12 @@ def gates() -> str:
 def balls() -> str:
     """Return what a gate makes of DRQ in a ball."""
     records = {name: _record(name).rows for name in ball_gate.EXPERIMENTS}
-    return ball_gate.table(records)
+    return f"{ball_gate.table(records)}\n\n{provenance(BALL, _record(BALL))}"
+
+
+def attacked() -> str:
+    """Return what is left of rules over views where they are attacked themselves."""
+    return _with_record(ATTACKED, verdict_table)
 
 
 def _record(name: str) -> Record:
@@ -100,4 +106,5 @@ TABLES = {
     "view_photographs": photographs,
     "view_gates": gates,
     "ball_gate": balls,
+    "view_redteam": attacked,
 }

@@ -68,7 +68,7 @@ def test_all_parts_of_the_red_team_are_on_the_page(tmp_path):
 
 def test_no_part_of_the_red_team_asks_what_another_asks():
     asked = [
-        (task.model, task.data, task.threat, defence)
+        (task.model, task.data, task.threat, task.first, defence)
         for name in BEYOND["redteam"]
         for task in tasks(as_spec(name))
         for defence in task.defences
