@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from drq.search.loop import check_count
-from drq.views.spatial import check_odd, check_reach, evenly
-from drq.views.tones import power
+from drq.views.spatial import ByFactor, check_odd, check_reach, evenly
+from drq.views.tones import Powers
 from drq.views.view import Family
 
 
@@ -25,7 +25,7 @@ class OfSound(Family):
 
 
 @dataclass(frozen=True)
-class Gain(OfSound):
+class Gain(ByFactor, OfSound):
     """Louder and softer by factors in equal ratios from 1 / factor to factor; what leaves the bounds of the input is clipped.
 
     Args:
@@ -33,23 +33,13 @@ class Gain(OfSound):
         views: how many, the input itself among them: an odd number.
     """
 
-    graded: ClassVar[bool] = True
-    neutral: ClassVar[float] = 1.0
     stays: ClassVar[bool] = False
-    told_by_amount: ClassVar[bool] = True
     factor: float = 4.0
     views: int = 5
 
     def __post_init__(self) -> None:
         check_reach("factor", self.factor, 1, 1000, "4 is 12 decibels up and down")
         check_odd(self.views, "5 with a factor of 4 are steps of 6 decibels")
-
-    @property
-    def amounts(self) -> tuple[float, ...]:
-        return tuple(self.factor**share for share in evenly(self.views))
-
-    def apart(self, first: float, second: float) -> float:
-        return abs(math.log(first / second)) / math.log(self.factor)
 
     def changed(self, x: Tensor, amount: float) -> Tensor:
         return x * amount
@@ -125,7 +115,7 @@ class NoiseFloor(OfSound):
 
 
 @dataclass(frozen=True, init=False)
-class Monotone(Family):
+class Monotone(Powers):
     """The features of a table in [0, 1] rescaled without changing their order: every value to the power of the exponent.
 
     Args:
@@ -135,23 +125,11 @@ class Monotone(Family):
     rule: ClassVar[str] = "be rows of a table (N, features)"
     unit_range: ClassVar[bool] = True
     stays: ClassVar[bool] = False  # bounds may be narrower
-    told_by_amount: ClassVar[bool] = True
+    remedy: ClassVar[str] = "below 1 lifts low values"
     exponents: tuple[float, ...] = (0.5, 2.0)
-
-    def __init__(self, *exponents: float) -> None:
-        for each in exponents:
-            check_reach("exponents", each, 0, 16, "below 1 lifts low values")
-        object.__setattr__(self, "exponents", exponents or (0.5, 2.0))
 
     def takes(self, x: Tensor) -> bool:
         return x.dim() == 2
-
-    @property
-    def amounts(self) -> tuple[float, ...]:
-        return self.exponents
-
-    def changed(self, x: Tensor, amount: float) -> Tensor:
-        return power(x, amount)
 
     def described(self, amount: float) -> str:
         return f"to the power of {amount:.3g}"

@@ -25,6 +25,32 @@ class OfPictures(Family):
         return x.dim() == 4 and min(x.shape[2:]) >= 2
 
 
+class One(OfPictures):
+    """A family with a single view besides the picture."""
+
+    @property
+    def amounts(self) -> tuple[float, ...]:
+        return (1.0,)
+
+
+@dataclass(frozen=True)
+class ByFactor(Family):
+    """A family whose amounts are factors in equal ratios from 1 / factor to factor, the input itself in the middle."""
+
+    graded: ClassVar[bool] = True
+    neutral: ClassVar[float] = 1.0
+    told_by_amount: ClassVar[bool] = True
+    factor: float
+    views: int
+
+    @property
+    def amounts(self) -> tuple[float, ...]:
+        return tuple(self.factor**share for share in evenly(self.views))
+
+    def apart(self, first: float, second: float) -> float:
+        return abs(math.log(first / second)) / math.log(self.factor)
+
+
 @dataclass(frozen=True)
 class Rotation(OfPictures):
     """Turned by angles in equal steps from -degrees to degrees, the picture itself in the middle; by 180, all around.
@@ -76,7 +102,7 @@ class Rotation(OfPictures):
 
 
 @dataclass(frozen=True)
-class Scale(OfPictures):
+class Scale(ByFactor, OfPictures):
     """Enlarged around the centre by factors in equal ratios from 1 / factor to factor, the picture itself in the middle.
 
     Args:
@@ -84,22 +110,12 @@ class Scale(OfPictures):
         views: how many, the picture itself among them: an odd number.
     """
 
-    graded: ClassVar[bool] = True
-    neutral: ClassVar[float] = 1.0
-    told_by_amount: ClassVar[bool] = True
     factor: float = 2.0
     views: int = 9
 
     def __post_init__(self) -> None:
         check_reach("factor", self.factor, 1, 16, "2 doubles and halves the size")
         check_odd(self.views, "9 with a factor of 2 are steps of a fourth of an octave")
-
-    @property
-    def amounts(self) -> tuple[float, ...]:
-        return tuple(self.factor**share for share in evenly(self.views))
-
-    def apart(self, first: float, second: float) -> float:
-        return abs(math.log(first / second)) / math.log(self.factor)
 
     def changed(self, x: Tensor, amount: float) -> Tensor:
         return resampled(x, ((1 / amount, 0.0), (0.0, 1 / amount)))
@@ -157,12 +173,8 @@ WAYS = (  # down and right, and what it is called
 
 
 @dataclass(frozen=True)
-class Mirror(OfPictures):
+class Mirror(One):
     """Mirrored from left to right."""
-
-    @property
-    def amounts(self) -> tuple[float, ...]:
-        return (1.0,)
 
     def changed(self, x: Tensor, amount: float) -> Tensor:
         return x.flip(3)

@@ -11,7 +11,8 @@ from torch.nn.functional import pad
 
 from drq.errors import require
 from drq.restoration import Restoration, blurred
-from drq.views.spatial import OfPictures, check_reach
+from drq.views.spatial import OfPictures, One, check_reach
+from drq.views.view import Family
 
 DARKEST = 1e-6  # below which a power is taken to be 0: its slope there may be infinite
 
@@ -23,12 +24,25 @@ class Toned(OfPictures):
     stays: ClassVar[bool] = False  # bounds may be narrower
 
 
-class One(OfPictures):
-    """A family with a single view besides the picture."""
+@dataclass(frozen=True, init=False)
+class Powers(Family):
+    """A family of powers of inputs in [0, 1]; every exponent makes a view."""
+
+    remedy: ClassVar[str]  # what exponents do, for errors
+    told_by_amount: ClassVar[bool] = True
+    exponents: tuple[float, ...]
+
+    def __init__(self, *exponents: float) -> None:
+        for each in exponents:
+            check_reach("exponents", each, 0, 16, self.remedy)
+        object.__setattr__(self, "exponents", exponents or self.exponents)  # which is the default until it is set
 
     @property
     def amounts(self) -> tuple[float, ...]:
-        return (1.0,)
+        return self.exponents
+
+    def changed(self, x: Tensor, amount: float) -> Tensor:
+        return power(x, amount)
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ class Detail(One, Toned):
 
 
 @dataclass(frozen=True, init=False)
-class Gamma(Toned):
+class Gamma(Powers, Toned):
     """Brighter with exponents below 1, darker above: every value to the power of the exponent.
 
     Args:
@@ -78,20 +92,8 @@ class Gamma(Toned):
     tensor([[[[0.5000]]]])
     """
 
-    told_by_amount: ClassVar[bool] = True
+    remedy: ClassVar[str] = "below 1 makes brighter, above 1 darker"
     exponents: tuple[float, ...] = (0.6, 1.6)
-
-    def __init__(self, *exponents: float) -> None:
-        for each in exponents:
-            check_reach("exponents", each, 0, 16, "below 1 makes brighter, above 1 darker")
-        object.__setattr__(self, "exponents", exponents or (0.6, 1.6))
-
-    @property
-    def amounts(self) -> tuple[float, ...]:
-        return self.exponents
-
-    def changed(self, x: Tensor, amount: float) -> Tensor:
-        return power(x, amount)
 
     def described(self, amount: float) -> str:
         return f"{'brighter' if amount < 1 else 'darker'}, gamma {amount:.3g}"
