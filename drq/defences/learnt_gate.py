@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass
-from numbers import Real
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,6 +17,7 @@ from drq.models import weights
 from drq.models.classifier import Card
 from drq.search.loop import check_count
 from drq.threats.threat import plain
+from drq.views.fitting import check_share
 from drq.views.gate import Gate
 
 LEARNT: WeakKeyDictionary[nn.Module, dict[Hashable, Gate]] = WeakKeyDictionary()  # of models, by weights and what was asked
@@ -45,9 +45,7 @@ class LearntGate:
         require(isinstance(self.data, str), "data", "be the name of a data set", repr(self.data), "drq.data.list() has the names")
         check_count("first", self.first, "0 is the first")
         check_count("count", self.count, "500 promise something", least=1)
-        share = isinstance(self.changes, Real) and not isinstance(self.changes, bool) and 0 <= self.changes <= 1
-        remedy = "0.05 lets one answer in twenty change"
-        require(share, "changes", "be a share from 0 to 1", repr(self.changes), remedy)
+        check_share("changes", self.changes)
         known = isinstance(self.standardised, bool)
         require(known, "standardised", "be true or false", repr(self.standardised), "true is the default")
 
@@ -69,10 +67,9 @@ class LearntGate:
 
     def _key(self, robust: DRQ, model: nn.Module) -> Hashable:
         """What tells this gate from others of the model: its weights now, and all that was asked."""
-        held = {name: each.detach().cpu() for name, each in model.state_dict().items() if isinstance(each, torch.Tensor)}
         settings = {name: plain(value) for name, value in robust.settings.items()}
         front = robust.front if isinstance(robust.front, Hashable) else None  # functions of one name differ
-        return weights.contents(held), repr(settings), self, robust.views, front
+        return weights.checksum(model), repr(settings), self, robust.views, front
 
     def inputs(self, model: nn.Module) -> torch.Tensor:
         """Return the inputs that it is learnt from, as the model sees them."""

@@ -78,7 +78,7 @@ class LoadedModel:
         self.sha256 = file or self._loaded  # of its file, where there is one
 
     def _weights(self) -> str:
-        return weights.contents({key: each.cpu() for key, each in self.model.state_dict().items()})
+        return weights.checksum(self.model)
 
     @property
     def untouched(self) -> bool:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 
 from drq.method.execution import InPrecision
 from drq.models import weights
@@ -74,4 +74,4 @@ def checksum(model: nn.Module) -> str:
     """A checksum of all that a model holds, as it is in memory; in which precision it runs is another matter."""
     if isinstance(model, InPrecision) and isinstance(model.model, nn.Module):
         model = model.model
-    return weights.contents({name: each.detach().cpu() for name, each in model.state_dict().items() if isinstance(each, Tensor)})
+    return weights.checksum(model)

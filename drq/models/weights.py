@@ -157,6 +157,11 @@ def contents(tensors: Mapping[str, Tensor]) -> str:
     return whole.hexdigest()
 
 
+def checksum(model: nn.Module) -> str:
+    """A checksum of all tensors that a model holds, as they are in memory."""
+    return contents({name: each.detach().cpu() for name, each in model.state_dict().items() if isinstance(each, Tensor)})
+
+
 def write(model: nn.Module, path: Path, about: Mapping[str, str] = MappingProxyType({}), half: bool = True) -> None:
     """Write the weights as safetensors, with a checksum.
 

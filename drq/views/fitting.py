@@ -18,6 +18,12 @@ from drq.views.gate import Gate, habits, margin_evidence, threshold_for
 from drq.views.looking import Looking, Looks
 
 
+def check_share(name: str, share: float) -> None:
+    """A share of inputs."""
+    fits = isinstance(share, Real) and not isinstance(share, bool) and 0 <= share <= 1
+    require(fits, name, "be a share from 0 to 1", repr(share), "0.05 lets one answer in twenty change")
+
+
 class Fit(NamedTuple):
     """What a gate is fitted to: a share of answers that may change, or of right ones that may be spoilt."""
 
@@ -27,9 +33,9 @@ class Fit(NamedTuple):
 
     def check(self, x: Tensor) -> None:
         """Shares are shares, and labels belong to inputs."""
-        for name, share in {"changes": self.changes, "risk": 0.0 if self.risk is None else self.risk}.items():
-            fits = isinstance(share, Real) and not isinstance(share, bool) and 0 <= share <= 1
-            require(fits, name, "be a share from 0 to 1", repr(share), "0.05 lets one answer in twenty change")
+        check_share("changes", self.changes)
+        if self.risk is not None:
+            check_share("risk", self.risk)
         require(
             (self.labels is None) == (self.risk is None), "risk", "be given with labels", repr(self.risk), "give both or none"
         )
