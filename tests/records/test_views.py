@@ -21,8 +21,8 @@ PAPER = ROOT / "results" / "paper"
 MODELS = {"published:resnet20", "published:resnet4b", "cifar10-linf", "cifar10-augment"}
 CORRUPTED = "15 corruptions"
 REPORTED = (5000, 7999)
-SHIFTED_AROUND = ("cifar10-small", "DRQ linf")  # the ball whose gate is reported on shifted images
-SHIFTED = {CORRUPTED: 40, "rotated once": 60, "moved once": 60, "one attack, APGD, on the model alone": 60}  # and on how many
+
+SHIFTED = {ball_gate.CORRUPTED: 300, "rotated once": 1000, "moved once": 1000, ball_gate.THREATS["transferred"]: 1000}  # images
 
 
 @pytest.fixture(scope="module")
@@ -160,25 +160,25 @@ def test_a_gate_around_a_ball_takes_harm_from_clean_images() -> None:
         assert before["difference"] < after["difference"] <= 0 < after["difference_high"]
         assert after["difference"] >= before["difference"] * 2 / 3
         assert (before["difference_high"] < 0) == (each is found[-1])
-        reported = {name for name, _ in each.cells}
-        assert reported == ({*SHIFTED, "clean"} if (each.model, each.defence) == SHIFTED_AROUND else {"clean"})
+        assert {name for name, _ in each.cells} == {*SHIFTED, "clean"}
 
 
-def test_on_shifted_images_neither_a_ball_nor_its_gate_is_shown_to_do_anything() -> None:
-    """The images are few: every interval holds 0, and the page says so."""
+def test_a_gate_around_a_ball_leaves_most_of_the_gain_on_shifted_images() -> None:
     records = {name: read_record(PAPER, name).rows for name in ball_gate.EXPERIMENTS}
     rows = records["ball-gate"]
-    assert {(each.model, each.defence) for each in ball_gate.gated(records) if len(each.cells) > 2} == {SHIFTED_AROUND}
-    assert {*rows["model"]} == {SHIFTED_AROUND[0]}
     assert (rows["index"].min(), rows["index"].max()) == (REPORTED[0], REPORTED[0] + max(SHIFTED.values()) - 1)
-    (found,) = (each for each in ball_gate.gated(records) if (each.model, each.defence) == SHIFTED_AROUND)
-    for name, images in SHIFTED.items():
-        before, after = (found.cells[name, kind] for kind in (ball_gate.OPEN, ball_gate.GATED))
-        assert before["images"] == after["images"] == images * before["data_sets"]
-        for cell in (before, after):
-            assert cell["difference_low"] < 0 < cell["difference_high"]
-        assert after["difference"] > before["difference"] or after["difference"] == before["difference"] == 0
-        assert after["difference_high"] - after["difference_low"] < before["difference_high"] - before["difference_low"]
+    for each in ball_gate.gated(records):
+        for name, images in SHIFTED.items():
+            before, after = (each.cells[name, kind] for kind in (ball_gate.OPEN, ball_gate.GATED))
+            assert before["images"] == after["images"] == images * before["data_sets"]
+            assert after["difference_high"] - after["difference_low"] < before["difference_high"] - before["difference_low"]
+        before, after = (each.cells[ball_gate.CORRUPTED, kind] for kind in (ball_gate.OPEN, ball_gate.GATED))
+        assert after["difference_low"] > 0
+        assert after["difference"] > 0.75 * before["difference"]
+        before, after = (each.cells[ball_gate.THREATS["transferred"], kind] for kind in (ball_gate.OPEN, ball_gate.GATED))
+        assert 0.6 * before["difference"] < after["difference"] < 0.75 * before["difference"]
+        before, after = (each.cells["moved once", kind] for kind in (ball_gate.OPEN, ball_gate.GATED))
+        assert after["difference"] >= 2 / 3 * min(0, before["difference"]) or before["difference"] > 0
 
 
 def test_no_rule_over_views_withstands_more_than_the_model_alone() -> None:
