@@ -41,7 +41,7 @@ from drq.search.minimum_norm import MinimumNorm
 from drq.system.progress import Listener, ProgressOption
 from drq.views.expression import as_views
 from drq.views.fitted import fitted
-from drq.views.fitting import Fit, over_ball, over_views
+from drq.views.fitting import Fit, Leads, check_leads, over_ball, over_views
 from drq.views.gate import Gate, gated_decision
 from drq.views.looking import Looking, check_views
 from drq.views.view import Views
@@ -255,7 +255,7 @@ class DRQ(Wrapper):
         x: Tensor,
         changes: float = 0.05,
         *,
-        standardised: bool = True,
+        leads: Leads = "handicapped",
         labels: Tensor | None = None,
         risk: float | None = None,
     ) -> DRQ:
@@ -268,19 +268,22 @@ class DRQ(Wrapper):
         Args:
             x: inputs (N, ...) on which the model does well, such as clean ones; some hundreds of them.
             changes: the share of answers that may change on them, at most; 0 is the model itself.
-            standardised: whether every view's lead is measured by what it is on these inputs: its mean and its deviation.
+            leads: how those of views are compared. "handicapped": every term of the sum of views has to lead by more than, alone,
+                would change that share of answers here. "standardised": every view by what it does here, in deviations from its
+                mean. "plain": as they are.
             labels: (N,) true classes, where the gate shall be fitted to a risk instead.
             risk: the share of inputs whose right answer is changed, at most.
         """
         fit = Fit(changes, labels, risk)
         fit.check(x)
+        check_leads(leads)
         if self.ball_searched:
             return self.variant(gate=over_ball([self.variant(gate=None, keep_points=False).decide(x)], fit))
         ungated = self.variant(gate=None, prune="exact")
         with torch.inference_mode(False), torch.no_grad():
             x, execution = ungated._prepared(x, self._listener)
             execution = replace(execution, model=execution.exact, searched=execution.exact, rounding=0.0)
-            gate = over_views(ungated._looking(execution, len(x), points=False), x, fit, standardised)
+            gate = over_views(ungated._looking(execution, len(x), points=False), x, fit, leads)
         return self.variant(gate=gate)
 
     def plane(

@@ -17,7 +17,7 @@ from drq.models import weights
 from drq.models.classifier import Card
 from drq.search.loop import check_count
 from drq.threats.threat import plain
-from drq.views.fitting import check_share
+from drq.views.fitting import Leads, check_leads, check_share
 from drq.views.gate import Gate
 
 LEARNT: WeakKeyDictionary[nn.Module, dict[Hashable, Gate]] = WeakKeyDictionary()  # of models, by weights and what was asked
@@ -32,27 +32,29 @@ class LearntGate:
         first: position of the first of them.
         count: how many.
         changes: the share of answers on them that may change, at most.
-        standardised: whether the leads of views are measured by what they are there.
+        leads: how those of views are compared.
     """
 
     data: str
     first: int = 0
     count: int = 500
     changes: float = 0.05
-    standardised: bool = True
+    leads: Leads = "handicapped"
 
     def __post_init__(self) -> None:
         require(isinstance(self.data, str), "data", "be the name of a data set", repr(self.data), "drq.data.list() has the names")
         check_count("first", self.first, "0 is the first")
         check_count("count", self.count, "500 promise something", least=1)
         check_share("changes", self.changes)
-        known = isinstance(self.standardised, bool)
-        require(known, "standardised", "be true or false", repr(self.standardised), "true is the default")
+        check_leads(self.leads)
 
     @property
     def record(self) -> dict[str, Any]:
-        """The settings, as values that JSON can hold."""
-        return asdict(self)
+        """The settings, as values that JSON can hold; kept records have these names for the two older ways to compare leads."""
+        values = asdict(self)
+        if self.leads != "handicapped":
+            values["standardised"] = values.pop("leads") == "standardised"
+        return values
 
     def around(self, robust: DRQ) -> DRQ:
         """Return the same DRQ with the gate for its model."""
@@ -60,7 +62,7 @@ class LearntGate:
         assert isinstance(model, nn.Module)
         learnt, key = LEARNT.setdefault(model, {}), self._key(robust, model)
         if key not in learnt:
-            gate = robust.gated(self.inputs(model), self.changes, standardised=self.standardised).gate
+            gate = robust.gated(self.inputs(model), self.changes, leads=self.leads).gate
             assert gate is not None
             learnt[key] = gate
         return robust.variant(gate=learnt[key])

@@ -17,7 +17,9 @@ FUNCTION = re.compile(rf"{PYTHON}[\w.]+:[\w.]+")
 
 
 def parse(text: str, *, allow_code: bool = False) -> Views:
-    """The views in a text, such as ``"Rotation(90, 13) + Mirror() * Detail()"``: + unites, * combines, the left one made first.
+    """The views in a text, such as ``"Rotation(90, 13) + Mirror() * Detail()"``.
+
+    ``+`` unites views. ``*`` combines them, the left one made first, beside each alone; ``@`` does so without each alone.
 
     Args:
         text: names of families with their settings, or ``python:package.module:function`` for a view of your own.
@@ -58,6 +60,8 @@ def _views(node: ast.expr, text: str, functions: list[str]) -> Views:
             return _views(left, text, functions) + _views(right, text, functions)
         case ast.BinOp(left, ast.Mult(), right):
             return _views(left, text, functions) * _views(right, text, functions)
+        case ast.BinOp(left, ast.MatMult(), right):
+            return _views(left, text, functions) @ _views(right, text, functions)
         case ast.Call(ast.Name(name), arguments, keywords):
             return _family(name, arguments, keywords, text)
         case ast.Subscript(ast.Name("own"), ast.Constant(int(number))) if number < len(functions):
@@ -67,7 +71,7 @@ def _views(node: ast.expr, text: str, functions: list[str]) -> Views:
             return Given(function, own)
         case ast.Name(name) if name in VIEWS:
             raise InputError(f"views must have parentheses behind names, got {name!r} in {_shown(text)}: {EXAMPLE}")
-    raise InputError(f"views must be families joined by + and *, got {_shown(text)}: {EXAMPLE}")
+    raise InputError(f"views must be families joined by +, * and @, got {_shown(text)}: {EXAMPLE}")
 
 
 def _family(name: str, arguments: list[ast.expr], keywords: list[ast.keyword], text: str) -> Views:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -16,6 +16,15 @@ from drq.objectives import log_odds
 from drq.views.contest import outcome
 from drq.views.gate import Gate, habits, margin_evidence, threshold_for
 from drq.views.looking import Looking, Looks
+
+
+Leads = Literal["handicapped", "standardised", "plain"]  # how leads of views are compared, see drq.DRQ.gated
+
+
+def check_leads(leads: str) -> None:
+    """One of the ways to compare leads."""
+    known = get_args(Leads)
+    require(leads in known, "leads", f"be one of {', '.join(known)}", repr(leads), "handicapped is the default")
 
 
 def check_share(name: str, share: float) -> None:
@@ -46,24 +55,40 @@ class Fit(NamedTuple):
             fits = isinstance(self.labels, Tensor) and self.labels.shape == x.shape[:1]
             require(fits, "labels", f"be a tensor of {len(x)} classes", repr(self.labels)[:80], "one for each input")
 
-    def gate(self, evidence: Tensor, base: Tensor, label: Tensor, gate: Gate) -> Gate:
-        """The lowest threshold that fits, in the place of that of ``gate``."""
+    def threshold(self, evidence: Tensor, base: Tensor, label: Tensor) -> float:
+        """The lowest one that fits."""
         change = label != base
         if self.labels is None or self.risk is None:
-            threshold = threshold_for(evidence, change, self.changes)
-        else:
-            threshold = threshold_for(evidence, change & (base == self.labels.to(base.device)), self.risk)
+            return threshold_for(evidence, change, self.changes)
+        return threshold_for(evidence, change & (base == self.labels.to(base.device)), self.risk)
+
+    def gate(self, evidence: Tensor, base: Tensor, label: Tensor, gate: Gate) -> Gate:
+        """The lowest threshold that fits, in the place of that of ``gate``."""
+        threshold = self.threshold(evidence, base, label)
         made = Gate(threshold, gate.mean, gate.deviation)
-        return made.measured(change & (evidence > threshold))
+        return made.measured((label != base) & (evidence > threshold))
+
+    def handicaps(self, odds: Tensor, own: Tensor, base: Tensor, term_of: Sequence[int]) -> tuple[float, ...]:
+        """What is taken from the leads of each view: the threshold that would fit if its term of the views were alone, if above 0.
+
+        Args:
+            odds: (N, V, C) log-odds at views, the input first.
+            own: (N,) those of the own answers at the input.
+            base: (N,) the own answers.
+            term_of: of every view but the input, the number of its term.
+        """
+        found = dict[int, float]()
+        for term in set(term_of):
+            best = odds[:, [0, *(place for place, each in enumerate(term_of, 1) if each == term)]].amax(1)
+            threshold = self.threshold(best.amax(1) - own, base, best.argmax(1))
+            found[term] = max(0.0, threshold) if threshold < math.inf else 0.0  # where nothing may change, no lead counts at all
+        return tuple(found[each] for each in term_of)
 
 
-def over_views(looking: Looking, x: Tensor, fit: Fit, standardised: bool) -> Gate:
+def over_views(looking: Looking, x: Tensor, fit: Fit, leads: Leads) -> Gate:
     """A gate for views."""
     looks = list(looking.blocks(x))
-    plain = Gate(-math.inf)
-    if standardised:
-        odds, own = torch.cat([each.odds for each in looks]), torch.cat([_own(each) for each in looks])
-        plain = Gate(-math.inf, *habits(odds, own))
+    plain = Gate(-math.inf, *_compared(looking, looks, fit, leads))
     found = [outcome(each.odds, each.logits, looking.near, plain) for each in looks]
     base = torch.cat([each.logits.argmax(1) for each in looks])
     evidence, label = (torch.cat([getattr(each, name) for each in found]) for name in ("evidence", "open_label"))
@@ -71,6 +96,18 @@ def over_views(looking: Looking, x: Tensor, fit: Fit, standardised: bool) -> Gat
     changed = (label != base) & (evidence > gate.threshold)
     ahead = _furthest(torch.cat([_own(each) for each in looks]), changed)
     return Gate(**gate.record | {"ahead": ahead})
+
+
+def _compared(looking: Looking, looks: Sequence[Looks], fit: Fit, leads: Leads) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What is taken from the lead of every view but the input, and by what the rest is divided."""
+    if leads == "plain":
+        return (), ()
+    odds, own = torch.cat([each.odds for each in looks]), torch.cat([_own(each) for each in looks])
+    if leads == "standardised":
+        return habits(odds, own)
+    base = torch.cat([each.logits.argmax(1) for each in looks])
+    handicaps = fit.handicaps(odds, own, base, looking.views.term_of)
+    return handicaps, (1.0,) * len(handicaps)
 
 
 def over_ball(decisions: Sequence[Decision], fit: Fit) -> Gate:

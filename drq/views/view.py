@@ -1,10 +1,10 @@
-"""Define views: a declared, finite set of changes of an input, united with + and combined with *, the input itself first."""
+"""Define views: a declared, finite set of changes of an input, united with +, combined with * and @, the input itself first."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import product
@@ -86,6 +86,8 @@ class Views(ABC):
     ('the input', 'rotated by -90 degrees', 'rotated by 90 degrees', 'mirrored')
     >>> len(Rotation(90, 3) * Mirror()), str(views)
     (6, 'Rotation(90, 3) + Mirror()')
+    >>> (Rotation(90, 3) @ Mirror()).names
+    ('the input', 'rotated by -90 degrees, mirrored', 'rotated by 90 degrees, mirrored')
     """
 
     @property
@@ -101,6 +103,20 @@ class Views(ABC):
     @abstractmethod
     def families(self) -> tuple[Family, ...]:
         """The kinds of change in it."""
+
+    @property
+    def terms(self) -> tuple[Views, ...]:
+        """The sets that it unites."""
+        return (self,)
+
+    @cached_property
+    def term_of(self) -> tuple[int, ...]:
+        """The number of the term that every view but the input comes from, the first one where several have it."""
+        first = dict[object, int]()
+        for number, term in enumerate(self.terms):
+            for view in term.others:
+                first.setdefault(view.effect, number)
+        return tuple(first[view.effect] for view in self.members[1:])
 
     @cached_property
     def members(self) -> tuple[View, ...]:
@@ -139,6 +155,13 @@ class Views(ABC):
 
     def __rmul__(self, other: Own) -> Views:
         return combined(other) * self
+
+    def __matmul__(self, other: Views | Own) -> Views:
+        """Every view of the other set of every view of this set, both changed: besides these, the input alone."""
+        return Chain(*_parts(Chain, self), *_parts(Chain, combined(other)))
+
+    def __rmatmul__(self, other: Own) -> Views:
+        return combined(other) @ self
 
     def check(self, x: Tensor) -> None:
         """Every family takes inputs of this kind."""
@@ -234,6 +257,10 @@ class Union(Combined):
     """The views of all parts."""
 
     @property
+    def terms(self) -> tuple[Views, ...]:
+        return self.parts
+
+    @property
     def others(self) -> Iterator[View]:
         return (view for each in self.parts for view in each.others)
 
@@ -246,15 +273,37 @@ class Product(Combined):
 
     @property
     def others(self) -> Iterator[View]:
-        count = math.prod(map(len, self.parts))
-        remedy = "leave some out: every view costs a pass of the model"
-        require(count <= MOST_VIEWS, "views", f"be at most {MOST_VIEWS}", count, remedy)
-        combined = (sum(reversed(each), View()) for each in product(*(part.members for part in reversed(self.parts))))
+        combined = _one_after_the_other([part.members for part in self.parts])
         next(combined)  # the input itself
         return combined
 
     def __str__(self) -> str:
-        return " * ".join(f"({each})" if isinstance(each, Union) else str(each) for each in self.parts)
+        return " * ".join(map(_in_brackets, self.parts))
+
+
+class Chain(Combined):
+    """All views that every part changes, the first part first."""
+
+    @property
+    def others(self) -> Iterator[View]:
+        return _one_after_the_other([part.members[1:] for part in self.parts])
+
+    def __str__(self) -> str:
+        return " @ ".join(map(_in_brackets, self.parts))
+
+
+def _one_after_the_other(sets: Sequence[Sequence[View]]) -> Iterator[View]:
+    """Every view of the first set, then every view of the next one of that."""
+    count = math.prod(map(len, sets))
+    require(
+        count <= MOST_VIEWS, "views", f"be at most {MOST_VIEWS}", count, "leave some out: every view costs a pass of the model"
+    )
+    return (sum(reversed(each), View()) for each in product(*reversed(sets)))
+
+
+def _in_brackets(part: Views) -> str:
+    """A part of a product or of a chain as text."""
+    return f"({part})" if isinstance(part, Combined) else str(part)
 
 
 @dataclass(frozen=True)
