@@ -30,7 +30,7 @@ from drq.views import Gate
 from tools import ROOT
 
 RECORD = ROOT / "results" / "view-gates.json"
-PRESETS = ("nature", "upright")
+PRESETS = ("shift", "nature", "upright")
 HEADS = ("model", "preset", "learnt from", "changed there", "bound for new inputs", "held-out inputs", "changed there", "within")
 
 

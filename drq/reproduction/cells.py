@@ -20,7 +20,7 @@ OURS = (
     *("images", "accuracy", "low", "high", "passes", "threat_passes"),
     *("difference", "difference_low", "difference_high", "p_value"),
 )
-KIND = rf"^({'|'.join(KINDS)})(?:, severity \d)?$"  # threats that are corruptions
+KIND = rf"^({'|'.join(KINDS)})(?:(?:, severity |/)\d)?$"  # threats that are corruptions
 SAME, LIKELY, UNCLEAR, OPPOSITE, NEITHER = "same", "same, within noise", "other, within noise", "opposite", "no gain here"
 
 
@@ -37,7 +37,10 @@ def our_cells(records: polars.DataFrame) -> polars.DataFrame:
 def corruptions_as_data(rows: polars.DataFrame) -> polars.DataFrame:
     """Return the records with corruptions that were threats as data sets of their own, of severity 5 where the name has none."""
     pl = require_polars()
-    kind, severity = pl.col("threat").str.extract(KIND, 1), pl.col("threat").str.extract(r"severity (\d)$", 1).fill_null("5")
+    kind, severity = (
+        pl.col("threat").str.extract(KIND, 1),
+        pl.col("threat").str.extract(r"(?:severity |/)(\d)$", 1).fill_null("5"),
+    )
     return rows.with_columns(pl.selectors.categorical().cast(pl.String)).with_columns(
         data=pl.when(kind.is_not_null())
         .then(pl.concat_str("data", pl.lit("-c/"), kind, pl.lit("/"), severity))

@@ -22,7 +22,8 @@ BEYOND = {  # experiments that the paper does not have; each can be run by itsel
     "peers": ("peers", "peers-single"),
     "networks": ("networks", "networks-plain", "networks-mnist", "imagenet-lite", "imagenet-instant", "redteam-networks"),
     "improve": ("improve", *(f"improve-{each}" for each in ("augment", "front", "shift", "search", "attacked", "digits"))),
-    "views-first": ("views-first", "views-photographs", "view-gates", "ball-gate"),
+    "views": ("views", "views-photographs", "views-costly"),
+    "views-first": ("views-first", "view-gates", "ball-gate"),
 }
 
 

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 COLUMNS = ("model", "data", "threat", "defence", "paper", "ours", "gain there", "gain here", "p", "sign", "images", "passes")
 IMPROVE, AUGMENT, FRONT, SHIFT, *ATTACKED = BEYOND["improve"]
 *NETWORKS, ATTACKED_NETWORKS = BEYOND["networks"]
-*VIEWS, GATES, BALL = BEYOND["views-first"]
+FIRST_VIEWS, GATES, BALL = BEYOND["views-first"]
 BEYOND_THE_PAPER: Mapping[str, Callable[[polars.DataFrame], Iterable[str]]] = {  # how each experiment's rows are formatted
     **dict.fromkeys(BEYOND["peers"], lambda rows: [overview.summary(rows, None)]),
     **dict.fromkeys((*BEYOND["redteam"], *ATTACKED, ATTACKED_NETWORKS), overview.verdicts),
     **dict.fromkeys((*NETWORKS, BALL), lambda rows: [_ours_alone(cells.our_cells(rows))]),
     **dict.fromkeys((IMPROVE, AUGMENT), lambda rows: [gains.table(rows), gains.findings(rows)]),
     FRONT: lambda rows: [gains.table(rows, overview.ALONE)],
-    **dict.fromkeys(VIEWS, lambda rows: [view_gains.LEGEND, view_gains.table(rows), view_gains.findings(rows)]),
+    **dict.fromkeys(
+        (*BEYOND["views"], FIRST_VIEWS), lambda rows: [view_gains.LEGEND, view_gains.table(rows), view_gains.findings(rows)]
+    ),
     GATES: lambda rows: [view_gains.gates(rows)],
     SHIFT: lambda rows: [gains.table(rows, gains.RESTORED)],
 }

@@ -38,7 +38,11 @@ def gain_cells(rows: polars.DataFrame) -> polars.DataFrame:
     corrupted = pl.col("data").str.contains("-c/")
     parts = [tables.cells(shifted.filter(~corrupted)).with_columns(column=pl.col("threat").cast(pl.String))]
     if len(kinds := shifted.filter(corrupted)):
-        name = pl.format("{} corruptions", "data_sets")
+        severity = pl.col("data").cast(pl.String).str.extract(r"/(\d)$")
+        one = kinds["data"].cast(pl.String).str.extract(r"/(\d)$").n_unique() == 1
+        name = (
+            pl.format("{} corruptions", "data_sets") if one else pl.format("{} corruptions, severity {}", "data_sets", severity)
+        )
         means = tables.mean_over_data(kinds).with_columns(column=name, images=pl.col("images") // pl.col("data_sets"))
         parts.insert(0, means)
     found: polars.DataFrame = pl.concat(part.select("model", "defence", "column", *tables.VALUES) for part in parts)
@@ -85,18 +89,42 @@ def _shown(row: Mapping[str, Any], images: int) -> str:
     return " ".join(parts)
 
 
+def over_models(rows: polars.DataFrame) -> str:
+    """Return a table with a row for each rule: what it adds as a mean over models, and around how many of them that is shown."""
+    pl = require_polars()
+    cells = gain_cells(rows).filter(pl.col("difference").is_not_null())
+    heads, lines = columns(cells), []
+    passes = dict(rows.group_by("defence").agg(pl.col("passes").mean()).iter_rows())
+    for defence in cells["defence"].unique(maintain_order=True):
+        mine = cells.filter(defence=defence)
+        shown = (_over_models(mine.filter(column=name)) for name in heads)
+        lines.append([str(defence), f"{passes[defence]:.0f}", *shown, f"{mine['model'].n_unique()}"])
+    return text_table(("rule", "passes", *heads, "models"), lines)
+
+
+def _over_models(cells: polars.DataFrame) -> str:
+    """Return the mean difference, its range, and around how many models the whole interval lies above 0, and below it."""
+    if not len(cells):
+        return ""
+    values = cells["difference"]
+    ends = (int((cells["difference_low"] > 0).sum()), int((cells["difference_high"] < 0).sum()))
+    return f"{values.mean():+.2f} ({values.min():+.1f} to {values.max():+.1f}; {ends[0]} better, {ends[1]} worse)"
+
+
 def by_corruption(rows: polars.DataFrame, defence: str) -> str:
     """Return what a rule adds under every corruption, a column for each model."""
     pl = require_polars()
     shifted = corruptions_as_data(rows).filter(pl.col("data").str.contains("-c/"), pl.col("defence").is_in([ALONE, defence]))
-    cells = tables.cells(shifted).filter(defence=defence)
+    cells = tables.cells(shifted).filter(defence=defence).with_columns(severity=pl.col("data").cast(pl.String).str.slice(-1))
+    several = cells["severity"].n_unique() > 1
     lines: dict[str, dict[str, str]] = {}
     for row in cells.iter_rows(named=True):
-        before = number("accuracy", row["reference_accuracy"])
-        lines.setdefault(row["data"].split("/")[1], {})[row["model"]] = f"{before}: {with_interval(row)}"
-    models = cells["model"].unique(maintain_order=True).to_list()
-    shown = ([kind, *(line.get(model, "") for model in models)] for kind, line in lines.items())
-    return text_table(("corruption", *map(short_name, models)), shown)
+        before, model = number("accuracy", row["reference_accuracy"]), short_name(row["model"])
+        place = f"{model}, severity {row['severity']}" if several else model
+        lines.setdefault(row["data"].split("/")[1], {})[place] = f"{before}: {with_interval(row)}"
+    places = list(dict.fromkeys(place for line in lines.values() for place in line))
+    shown = ([kind, *(line.get(place, "") for place in places)] for kind, line in lines.items())
+    return text_table(("corruption", *places), shown)
 
 
 def findings(rows: polars.DataFrame) -> str:
