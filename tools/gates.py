@@ -94,9 +94,13 @@ def learn(model: nn.Module, preset: str, inputs: Inputs) -> dict[str, Any]:
     changes, views = named(preset).changes, views_of(model, preset)
     gate = drq.DRQ(model, views=views).gated(inputs.read(model), changes).gate
     assert gate is not None
-    numbers = {name: value for name, value in gate.record.items() if isinstance(value, list) or math.isfinite(value)}
     about = {"preset": preset, "views": views, "changes": changes, "data": inputs.data, "first": inputs.first}
-    return about | {"gate": numbers}
+    return about | {"gate": finite(gate)}
+
+
+def finite(gate: Gate) -> dict[str, Any]:
+    """Return the numbers of a gate that JSON can hold; gates.OPEN has the others."""
+    return {name: value for name, value in gate.record.items() if isinstance(value, list) or math.isfinite(value)}
 
 
 def learnt(name: str, inputs: Inputs, before: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +138,7 @@ def counted(name: str, inputs: Inputs, before: list[dict[str, Any]]) -> Iterator
         if robust.gate is None:
             raise SystemExit(f"{name} has no gate for {preset}: run python -m tools.gates first")
         learnt_from = next(each for each in gates.known()[name].learnt if each.preset == preset)
-        told = {"model": name, "preset": preset, "gate": robust.gate.record, "bound": robust.gate.bound} | {
+        told = {"model": name, "preset": preset, "gate": finite(robust.gate), "bound": robust.gate.bound} | {
             "learnt": str(Inputs(learnt_from.data, learnt_from.first, robust.gate.inputs)),
             "held_out": str(inputs),
         }
@@ -173,7 +177,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _row(row: dict[str, Any]) -> list[str]:
-    gate, share = Gate.read(row["gate"]), row["changed"] / row["inputs"]
+    gate, share = Gate.read(gates.OPEN | row["gate"]), row["changed"] / row["inputs"]
     found = f"{share:.1%} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
     within = "yes" if share <= gate.bound else "above, as chance allows" if row["low"] <= gate.bound else "no"
     return [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
@@ -20,6 +20,7 @@ from drq.threats.threat import plain
 from drq.views.fitting import Leads, check_leads, check_share
 from drq.views.gate import Gate
 
+NEWEST, OLDER = "handicapped", "standardised"  # records that were kept before there were three ways to compare leads name them so
 LEARNT: WeakKeyDictionary[nn.Module, dict[Hashable, Gate]] = WeakKeyDictionary()  # of models, by weights and what was asked
 
 
@@ -50,11 +51,19 @@ class LearntGate:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The settings, as values that JSON can hold; kept records have these names for the two older ways to compare leads."""
+        """The settings, as values that JSON can hold."""
         values = asdict(self)
-        if self.leads != "handicapped":
-            values["standardised"] = values.pop("leads") == "standardised"
+        if self.leads != NEWEST:
+            values[OLDER] = values.pop("leads") == OLDER
         return values
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Self:
+        """The gate of these settings, such as its ``record``."""
+        values = dict(record)
+        if OLDER in values:
+            values["leads"] = {True: OLDER, False: "plain"}.get(values.pop(OLDER), "")
+        return cls(**values)
 
     def around(self, robust: DRQ) -> DRQ:
         """Return the same DRQ with the gate for its model."""

@@ -15,7 +15,7 @@ from torch import nn
 
 from drq.defences import PEERS
 from drq.defences.defence import Custom, Defence, Quantified, Standard
-from drq.defences.learnt_gate import LearntGate
+from drq.defences.learnt_gate import OLDER, LearntGate
 from drq.drq import DRQ
 from drq.errors import InputError, nearest, one_line, require
 from drq.method.calibration import Calibrated
@@ -243,7 +243,9 @@ def _gate(given: Any, where: str) -> Any:
     remedy = "the threshold is what robust.gated(x).gate has, the data set what a gate is learnt from"
     require("data" in given or "threshold" in given, where, "have a threshold, or data", list(given) or "nothing", remedy)
     settings = {key: INFINITE.get(value, value) if isinstance(value, str) else value for key, value in given.items()}
-    return called(kind, _settings(settings, _known(kind), where), where)
+    known = [*_known(kind), *([OLDER] if kind is LearntGate else [])]
+    checked = _settings(settings, known, where)
+    return called(LearntGate.read, {"record": checked}, where) if kind is LearntGate else called(kind, checked, where)
 
 
 def threat(name: str, given: Any, where: str, seed: int) -> dict[str, Threat | None]:

@@ -164,7 +164,9 @@ def gate_cells(rows: polars.DataFrame, promised: Promised = NOTHING) -> Iterator
             assert not part["index"].is_in([*learnt]).any() or gate.data != part["data"][0]
             changed = int((part["prediction"] != part["base_prediction"]).sum())
             most = int(gate.changes * gate.count + 1e-9)
-            said = promised.get((str(model), str(defence)), {"changed": None, "bound": largest_share(most, gate.count)})
+            said = promised.get(
+                (str(model), str(defence)), {"changed": f"at most {most}", "bound": largest_share(most, gate.count)}
+            )
             place = {"model": str(model), "defence": str(defence), "learnt": gate.count, "learnt_changed": said["changed"]}
             yield place | {"images": len(part), "changed": changed, "share": changed / len(part), "bound": said["bound"]}
 
@@ -180,7 +182,7 @@ def gates(rows: polars.DataFrame, promised: Promised = NOTHING) -> str:
         [
             short_name(row["model"]),
             row["defence"],
-            f"{'' if row['learnt_changed'] is None else row['learnt_changed']} of {row['learnt']:,}",
+            f"{row['learnt_changed']} of {row['learnt']:,}",
             f"{row['changed']:,} of {row['images']:,}",
             f"{100 * row['share']:.1f}",
             f"{100 * row['bound']:.1f}",

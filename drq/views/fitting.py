@@ -17,7 +17,6 @@ from drq.views.contest import outcome
 from drq.views.gate import Gate, habits, margin_evidence, threshold_for
 from drq.views.looking import Looking, Looks
 
-
 Leads = Literal["handicapped", "standardised", "plain"]  # how leads of views are compared, see drq.DRQ.gated
 
 
@@ -69,7 +68,7 @@ class Fit(NamedTuple):
         return made.measured((label != base) & (evidence > threshold))
 
     def handicaps(self, odds: Tensor, own: Tensor, base: Tensor, term_of: Sequence[int]) -> tuple[float, ...]:
-        """What is taken from the leads of each view: the threshold that would fit if its term of the views were alone, if above 0.
+        """What is taken from the leads of each view: the threshold that would fit if its term were alone, where it is above 0.
 
         Args:
             odds: (N, V, C) log-odds at views, the input first.

@@ -57,7 +57,7 @@ def test_what_tables_mean(read: Spec) -> None:
         "turned": Quantified({"views": Rotation(90, 5) + Mirror()}),
         "held": Quantified(mirror | {"gate": Gate(0.5, (0.1,), (2.0,))}),
         "learnt": Quantified(mirror, gate=LearntGate("digits:train", 10, 200, 0.02)),
-        "a gated ball": Quantified({"norm": "linf", "radius": 0.1}, gate=LearntGate("digits:train", standardised=False)),
+        "a gated ball": Quantified({"norm": "linf", "radius": 0.1}, gate=LearntGate("digits:train", leads="plain")),
         "its": InverseTransformation(Rotation(90, 5), "entropy"),
         "zero": Zero(Rotation(90, 13), 0.3),
         "mean": ViewMean(Mirror()),
@@ -74,7 +74,7 @@ def test_records_are_plain_and_mean_the_same_again(read: Spec) -> None:
     assert records["turned"] == {"defence": "drq", "views": "Rotation(90, 5) + Mirror()"}
     assert records["learnt"]["gate"] == {
         **{"data": "digits:train", "first": 10, "count": 200},
-        **{"changes": 0.02, "standardised": True},
+        **{"changes": 0.02, "leads": "handicapped"},
     }
 
 
@@ -89,7 +89,8 @@ def test_a_learnt_gate_that_never_opens_is_read_again() -> None:
 
 def test_every_setting_tells_specs_apart() -> None:
     gates = [{"threshold": 0.5}, {"threshold": 0.6}, {"data": "digits"}, {"data": "digits", "changes": 0.1}]
-    gates += [{"data": "digits", key: value} for key, value in {"first": 1, "count": 9, "standardised": False}.items()]
+    others = {"first": 1, "count": 9, "leads": "plain", "standardised": True}
+    gates += [{"data": "digits", key: value} for key, value in others.items()]
     made = [defence(views=each) for each in ("Mirror()", "Rotation(90, 5)", "Rotation(90, 7)", "Mirror() + Rotation(90, 5)")]
     made += [defence(views="Mirror()", gate=each) for each in gates]
     made += [defence(norm="linf", radius=0.1), defence(norm="linf", radius=0.1, gate=gates[0])]
@@ -117,7 +118,7 @@ MISTAKES = {
     "an even number": (defence(views="Rotation(90, 4)"), ["defences.mine.views", "views must be"]),
     "a number": (defence(views=13), ["defences.mine", "views must be"]),
     "a table": (defence(views={"a": 1}), ["defences.mine", "views must be"]),
-    "code of its own": (defence(views="Mirror().__class__"), ["defences.mine.views", "families joined by + and *"]),
+    "code of its own": (defence(views="Mirror().__class__"), ["defences.mine.views", "families joined by +, * and @"]),
     "views of a peer": (spec(defences={"its": {"views": "Mirror(", "by": "energy"}}), ["defences.its.views", "be an expression"]),
     "a peer's choice": (spec(defences={"its": {"by": "certainty"}}), ["defences.its", "by must be 'energy' or 'entropy'"]),
     "a peer's share": (spec(defences={"zero": {"share": 0}}), ["defences.zero", "share must lie above 0"]),

@@ -85,10 +85,10 @@ def test_it_goes_on_where_it_stopped(looks, monkeypatch, tmp_path):
 
 
 def test_views_that_presets_share_are_looked_at_once(looks, monkeypatch, tmp_path):
-    """33 of one preset and 13 of the other are 33, besides what a first call tries out."""
+    """Of 12 views of one preset 4 are another's, and 5 are among the 16 of the third; besides, a first call tries out."""
     monkeypatch.setattr(gates, "LEARNT", {"model1": FITTED})
     run(monkeypatch, "--gates", tmp_path / "gates.json")
-    assert 33 * 150 <= sum(looks) <= 33 * 150 + 20
+    assert 23 * 150 <= sum(looks) <= 23 * 150 + 20
 
 
 @pytest.mark.usefixtures("looks")
@@ -117,7 +117,7 @@ def test_the_table_counts_changed_answers_on_other_inputs(looks, monkeypatch, tm
     rows, shown = json.loads(record.read_text())["found"], capsys.readouterr().out
     x = drq.load_data("given", view=None).batch(range(200, 300))[0]
     for row, line in zip(rows, shown.splitlines()[2:], strict=True):
-        gate = drq.views.Gate.read(row["gate"])
+        gate = drq.views.Gate.read(shipped.OPEN | row["gate"])
         decision = drq.DRQ(quarters(), views=drq.presets.PRESETS[row["preset"]].settings["views"], gate=gate).decide(x)
         changed = int((decision.label != decision.base_label).sum())
         assert (row["changed"], row["inputs"], row["bound"]) == (changed, 100, gate.bound)

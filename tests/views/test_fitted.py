@@ -51,7 +51,7 @@ def test_a_card_is_asked_for_views_and_gate():
 def test_a_model_without_a_card_is_not_gated():
     robust = drq.DRQ(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).eval(), **drq.preset("nature"))
     assert robust.gate is None
-    assert len(robust.views) == 33
+    assert len(robust.views) == 12
 
 
 def test_other_words_are_refused():

@@ -48,7 +48,7 @@ def test_no_more_answers_change_than_asked_for(seed, changes, standardised, coun
     x = batch((1, 4, 4), count, seed).to(dtype)
     x = x[torch.arange(count) % max(1, count - seed % 3)]  # some of them twice, which tie
     robust = drq.DRQ(model, views=VIEWS, alpha=alpha)
-    gated = robust.gated(x, changes, standardised=standardised)
+    gated = robust.gated(x, changes, leads="standardised" if standardised else "handicapped")
     assert changed(gated, x) == gated.gate.changed <= changes * count + 1e-9
     assert gated.gate.inputs == count
     for each in (gated.variant(chunk=7), gated.variant(prune="race")):
@@ -77,7 +77,7 @@ def test_the_threshold_is_the_lowest_that_will_do(values, seed, changes):
 def test_no_changes_is_the_model_itself(standardised, radius):
     model, x = flat(SHAPE), batch(SHAPE, 40, 30)
     ball = {} if radius is None else {"norm": "linf", "radius": radius, "explore": drq.Gradient(2), "quantify": drq.Gradient(2)}
-    gated = drq.DRQ(model, views=VIEWS, **ball).gated(CLEAN, 0.0, standardised=standardised)
+    gated = drq.DRQ(model, views=VIEWS, **ball).gated(CLEAN, 0.0, leads="standardised" if standardised else "handicapped")
     found, logits = gated.decide(x), model(x)
     assert found.kept.all()
     assert torch.equal(found.label, logits.argmax(1))
@@ -106,7 +106,7 @@ def test_the_promise_holds_on_new_inputs():
     robust, broken = drq.DRQ(model, views=VIEWS), 0
     for seed in range(40):
         order = torch.randperm(4000, generator=torch.Generator().manual_seed(seed))
-        gated = robust.gated(x[order[:150]], 0.05, standardised=False)
+        gated = robust.gated(x[order[:150]], 0.05, leads="plain")
         broken += changed(gated, x[order[150:1150]]) / 1000 > gated.gate.bound
     assert broken <= 6
 
@@ -129,7 +129,7 @@ def test_few_inputs_are_warned_of_with_the_bound(caplog):
 def test_leads_are_measured_by_their_habit():
     """Mean and population deviation by numpy; a deviation below 1e-6 counts as one."""
     robust = drq.DRQ(flat(SHAPE), views=VIEWS)
-    gated = robust.gated(CLEAN)
+    gated = robust.gated(CLEAN, leads="standardised")
     model = robust.model
     own = drq.objectives.log_odds(model(CLEAN)).amax(1)
     for number, view in enumerate(list(VIEWS)[1:]):
@@ -138,11 +138,11 @@ def test_leads_are_measured_by_their_habit():
         assert gated.gate.deviation[number] == pytest.approx(lead.std(), abs=1e-9)
     flipped = CLEAN[..., :3]
     symmetrical = torch.cat([flipped, flipped.flip(3)], 3)
-    gate = robust.gated(symmetrical).gate
+    gate = robust.gated(symmetrical, leads="standardised").gate
     assert gate.deviation[-1] == 1
     assert gate.mean[-1] == pytest.approx(0, abs=1e-6)
     assert min(gate.deviation[:-1]) > 1e-3
-    assert robust.gated(CLEAN, standardised=False).gate.mean == ()
+    assert robust.gated(CLEAN, leads="plain").gate.mean == ()
     mean, deviation = habits(torch.tensor([[[0.0], [1.0]], [[0.0], [1 + 3e-6]]], dtype=torch.float64), torch.zeros(2).double())
     assert deviation[0] == pytest.approx(1.5e-6, rel=1e-3)
     assert mean[0] == pytest.approx(1 + 1.5e-6)
@@ -156,7 +156,7 @@ def test_with_labels_no_more_right_answers_are_spoilt_than_asked_for(seed, risk,
     robust = drq.DRQ(model, views=VIEWS)
     base = model(x).argmax(1)
     labels = torch.where(torch.rand(120, generator=torch.Generator().manual_seed(seed)) < 0.6, base, robust.decide(x).label)
-    gated = robust.gated(x, labels=labels, risk=risk, standardised=standardised)
+    gated = robust.gated(x, labels=labels, risk=risk, leads="standardised" if standardised else "handicapped")
     found = gated.decide(x)
     spoilt = (found.label != found.base_label) & (found.base_label == labels)
     assert int(spoilt.sum()) <= 120 * risk + 1e-9
@@ -166,9 +166,9 @@ def test_with_labels_no_more_right_answers_are_spoilt_than_asked_for(seed, risk,
 def test_with_labels_more_may_change():
     """Where every change is for the better, none is held back."""
     robust = drq.DRQ(flat(SHAPE), views=VIEWS)
-    ungated = robust.gated(CLEAN, 1.0).decide(CLEAN)
+    ungated = robust.gated(CLEAN, 1.0, leads="plain").decide(CLEAN)
     assert int((ungated.label != ungated.base_label).sum()) > 50
-    gated = robust.gated(CLEAN, labels=ungated.label, risk=0.01)
+    gated = robust.gated(CLEAN, labels=ungated.label, risk=0.01, leads="plain")
     assert torch.equal(gated.decide(CLEAN).label, ungated.label)
 
 

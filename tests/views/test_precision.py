@@ -31,7 +31,7 @@ def test_labels_are_those_of_full_precision(precision, alpha, gate):
     model, x = crowded(), batch(SHAPE, 300).float()
     full = drq.DRQ(model, views=VIEWS, alpha=alpha)
     if gate != "none":
-        full = full.gated(batch(SHAPE, 200, 9).float(), 0.2, standardised=gate == "standardised")
+        full = full.gated(batch(SHAPE, 200, 9).float(), 0.2, leads="standardised" if gate == "standardised" else "plain")
     lower, expected = full.variant(precision=precision), full.decide(x)
     found = lower.decide(x)
     assert torch.equal(found.label, expected.label)

@@ -200,7 +200,7 @@ def test_text_is_never_evaluated(text, capsys):
         ("Rotatoin(90, 3)", "did you mean Rotation?"),
         ("Mirror", "views must have parentheses behind names, got 'Mirror' in 'Mirror'"),
         ("Rotation(degree=90)", "views must have settings that Rotation knows, got 'Rotation(degree=90)'"),
-        ("Mirror() - Blur()", "views must be families joined by + and *, got 'Mirror() - Blur()'"),
+        ("Mirror() - Blur()", "views must be families joined by +, * and @, got 'Mirror() - Blur()'"),
         ("Rotation('90', 3)", "views must have numbers as settings"),
         ("Rotation(90, 4)", "views must be an odd number of at least 3, the input itself among them, got 4"),
         ("Mirror(", "views must be an expression, got 'Mirror(' ("),

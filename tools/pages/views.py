@@ -1,8 +1,7 @@
-"""Write the tables on views, from records of ``drq reproduce views-first redteam-views``, and for balls of the paper's tables."""
+"""Write the tables on views, from records of ``drq reproduce views redteam-views``, and for balls of the paper's tables."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,50 +18,42 @@ if TYPE_CHECKING:
 
 FOLDER = ROOT / "results" / "paper"
 ATTACKED = "redteam-views"
-BOUNDS = ROOT / "results" / "view-bounds.json"
-FIRST, PHOTOGRAPHS, _, BALL = BEYOND["views-first"]
-EQUAL = "rotation, "  # with which the names of rules begin that have the same passes
-SHOWN, RESTORED = "photo, 13 views", "photo, 3 views"  # rules that are shown for every corruption
+VIEWS, PHOTOGRAPHS, COSTLY = BEYOND["views"]
+BALL = BEYOND["views-first"][-1]
+PRESETS = ("shift, 4 views", "nature, 12 views", "upright, 16 views")
+SHOWN = PRESETS[0]  # the rule that is shown for every corruption
 
 
 def gains() -> str:
-    """Return what DRQ over views gains around four models."""
-    return _with_record(FIRST, lambda rows: view_gains.table(_but_peers(rows)))
+    """Return what presets over views gain around seven models."""
+    which = require_polars().col("defence").is_in(PRESETS)
+    return _with_record(VIEWS, lambda rows: view_gains.table(_kept(rows, which)))
 
 
-def peers() -> str:
-    """Return rules of other authors beside DRQ, over the same views and with as many passes."""
-    equal = require_polars().col("defence").str.starts_with(EQUAL)
-    return _with_record(FIRST, lambda rows: view_gains.table(_kept(rows, equal)))
+def rules() -> str:
+    """Return all rules side by side, as means over models."""
+    return _with_record(VIEWS, view_gains.over_models)
 
 
-def findings() -> str:
-    """Return where intervals tell."""
-    return _with_record(FIRST, view_gains.findings)
+def costly() -> str:
+    """Return rules that take gradients beside the preset for everything."""
+    return _with_record(COSTLY, view_gains.table)
 
 
 def corruptions() -> str:
     """Return what one rule gains under every corruption."""
-    return _with_record(FIRST, lambda rows: view_gains.by_corruption(rows, SHOWN))
+    return _with_record(VIEWS, lambda rows: view_gains.by_corruption(rows, SHOWN))
 
 
 def photographs() -> str:
-    """Return what DRQ over views gains on photographs."""
-
-    def written(rows: polars.DataFrame) -> str:
-        parts = view_gains.table(rows), view_gains.findings(rows), view_gains.by_corruption(rows, RESTORED)
-        return "\n\n".join(parts)
-
-    return _with_record(PHOTOGRAPHS, written)
+    """Return what rules over views gain on photographs."""
+    return _with_record(PHOTOGRAPHS, lambda rows: f"{view_gains.table(rows)}\n\n{view_gains.by_corruption(rows, SHOWN)}")
 
 
 def gates() -> str:
-    """Return how many answers to clean images change behind gates, beside what these promise."""
-    rows = concatenated(read_record(FOLDER, name) for name in BEYOND["views-first"])
-    if rows is None:
-        return provenance(FIRST, None)
-    promised = json.loads(BOUNDS.read_text())["gates"] if BOUNDS.exists() else []
-    return view_gains.gates(rows, {(each["model"], each["defence"]): each for each in promised})
+    """Return how many answers to clean images change behind gates, beside what these promise at most."""
+    rows = concatenated(read_record(FOLDER, name) for name in (VIEWS, PHOTOGRAPHS))
+    return provenance(VIEWS, None) if rows is None else view_gains.gates(rows)
 
 
 def balls() -> str:
@@ -88,11 +79,6 @@ def _with_record(name: str, write: Callable[[polars.DataFrame], str]) -> str:
     return provenance(name, None) if record is None else f"{write(record.rows)}\n\n{provenance(name, record)}"
 
 
-def _but_peers(rows: polars.DataFrame) -> polars.DataFrame:
-    """Return the rows of DRQ, which knows how many of its passes have no gradient, and of the model alone."""
-    return _kept(rows, require_polars().col("forward_passes").is_not_null())
-
-
 def _kept(rows: polars.DataFrame, which: polars.Expr) -> polars.DataFrame:
     pl = require_polars()
     return rows.filter(which | (pl.col("defence") == ALONE))
@@ -100,8 +86,8 @@ def _kept(rows: polars.DataFrame, which: polars.Expr) -> polars.DataFrame:
 
 TABLES = {
     "view_gains": gains,
-    "view_peers": peers,
-    "view_findings": findings,
+    "view_rules": rules,
+    "view_costly": costly,
     "view_corruptions": corruptions,
     "view_photographs": photographs,
     "view_gates": gates,
