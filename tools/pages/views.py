@@ -13,6 +13,7 @@ from drq.reproduction.kept_records import Record, read_record
 from drq.reproduction.overview import ALONE, concatenated, verdict_table
 from drq.reproduction.provenance import provenance
 from tools import ROOT
+from tools.benchmarks import other_views
 
 if TYPE_CHECKING:
     import polars
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 FOLDER = ROOT / "results" / "paper"
 ATTACKED = "redteam-views"
 BOUNDS = ROOT / "results" / "view-bounds.json"
+OTHERS = ROOT / "results" / "other-views.json"
 FIRST, PHOTOGRAPHS, _, BALL = BEYOND["views-first"]
 EQUAL = "rotation, "  # with which the names of rules begin that have the same passes
 SHOWN, RESTORED = "photo, 13 views", "photo, 3 views"  # rules that are shown for every corruption
@@ -76,6 +78,12 @@ def attacked() -> str:
     return _with_record(ATTACKED, verdict_table)
 
 
+def others() -> str:
+    """Return what views of sound, tables and text gain, and what was tried besides."""
+    record = json.loads(OTHERS.read_text())
+    return f"{other_views.table(record)}\n\nAlso tried, on the halves that chose:\n\n{other_views.tried(record)}"
+
+
 def _record(name: str) -> Record:
     record = read_record(FOLDER, name)
     assert record is not None
@@ -105,6 +113,7 @@ TABLES = {
     "view_corruptions": corruptions,
     "view_photographs": photographs,
     "view_gates": gates,
+    "view_others": others,
     "ball_gate": balls,
     "view_redteam": attacked,
 }
