@@ -17,7 +17,7 @@ RESULTS, PAPER = ROOT / "results", ROOT / "results" / "paper"
 ON_DIGITS = {"digits"}  # runs in seconds on every machine, so no record of it is kept
 EXPERIMENTS = sorted({*experiments.experiments_behind(["all"])} - ON_DIGITS)
 MEASURED = [  # by benchmarks
-    *("accuracy", "attacks", "card-cifar10-small", "gpu-time", "imagenet-cpu", "near-ties"),
+    *("accuracy", "attacks", "card-cifar10-small", "gpu-time", "imagenet-cpu", "near-ties", "other-views"),
     *("plane-time", "scale", "spatial", "step-rules", "view-bounds", "view-variants"),
 ]
 BENCHES = ["bench-cpu-linf", "bench-cpu-small", "bench-gpu"]  # of drq bench

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,14 @@ from drq.reproduction.kept_records import Record, read_record
 from drq.reproduction.overview import ALONE, concatenated, verdict_table
 from drq.reproduction.provenance import provenance
 from tools import ROOT
+from tools.benchmarks import other_views
 
 if TYPE_CHECKING:
     import polars
 
 FOLDER = ROOT / "results" / "paper"
 ATTACKED = "redteam-views"
+OTHERS = ROOT / "results" / "other-views.json"
 VIEWS, PHOTOGRAPHS, COSTLY = BEYOND["views"]
 BALL = BEYOND["views-first"][-1]
 PRESETS = ("shift, 4 views", "nature, 12 views", "upright, 16 views")
@@ -67,6 +70,12 @@ def attacked() -> str:
     return _with_record(ATTACKED, verdict_table)
 
 
+def others() -> str:
+    """Return what views of sound, tables and text gain, and what was tried besides."""
+    record = json.loads(OTHERS.read_text())
+    return f"{other_views.table(record)}\n\nAlso tried, on the halves that chose:\n\n{other_views.tried(record)}"
+
+
 def _record(name: str) -> Record:
     record = read_record(FOLDER, name)
     assert record is not None
@@ -91,6 +100,7 @@ TABLES = {
     "view_corruptions": corruptions,
     "view_photographs": photographs,
     "view_gates": gates,
+    "view_others": others,
     "ball_gate": balls,
     "view_redteam": attacked,
 }
