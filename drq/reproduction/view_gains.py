@@ -106,9 +106,10 @@ def _over_models(cells: polars.DataFrame) -> str:
     """Return the mean difference, its range, and around how many models the whole interval lies above 0, and below it."""
     if not len(cells):
         return ""
-    values = cells["difference"]
+    values: list[float] = cells["difference"].to_list()
     ends = (int((cells["difference_low"] > 0).sum()), int((cells["difference_high"] < 0).sum()))
-    return f"{values.mean():+.2f} ({values.min():+.1f} to {values.max():+.1f}; {ends[0]} better, {ends[1]} worse)"
+    mean = sum(values) / len(values)
+    return f"{mean:+.2f} ({min(values):+.1f} to {max(values):+.1f}; {ends[0]} better, {ends[1]} worse)"
 
 
 def by_corruption(rows: polars.DataFrame, defence: str) -> str:

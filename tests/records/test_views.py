@@ -154,7 +154,7 @@ def test_tones_gain_most_around_plain_networks(later) -> None:
 
 
 def test_other_rules_over_the_same_tones_do_as_well(later) -> None:
-    """The mean is a point better around adversarial training, and makes clean images no worse; it is behind around plain networks."""
+    """The mean is a point better around adversarial training, and behind elsewhere; clean images it makes no worse."""
     ours, mean = (differences(later, rule, CORRUPTED) for rule in (SHIFT, "shift, mean"))
     ahead = {model for model in ours if mean[model] > ours[model]}
     assert ahead == {"published:resnet4b", "cifar10-small", "cifar10-linf", "cifar10-l2"}
