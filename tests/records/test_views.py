@@ -262,11 +262,16 @@ def test_a_gate_around_a_ball_leaves_most_of_the_gain_on_shifted_images() -> Non
 def test_no_rule_over_views_withstands_more_than_the_model_alone() -> None:
     rows = read_record(PAPER, "redteam-views").rows
     found = overview.adaptive(rows.filter(threat="red team"))
-    assert {*found["model"]} == {"cifar10-tiny"}
-    assert {*found["images"]} == {40}
-    assert len(found) == 5
-    assert (found["difference"] <= 0).all()
-    assert (found["difference_high"] > 0).all()
+    assert {*found["model"]} == {"cifar10-tiny", "published:resnet4b"}
+    assert {*found["images"]} == {200}
+    assert len(found) == 8
+    assert (found["difference"] < 0).all()
+    worse = {*found.filter(polars.col("difference_high") < 0).select("model", "defence").iter_rows()}
+    assert worse == {("cifar10-tiny", name) for name in (NATURE, "shift, mean", "shift, energy")}
+    full = overview.adaptive(rows.filter(threat="red team, full"))
+    assert {*full["images"]} == {50}
+    assert (full["difference"] < 0).all()
+    assert (full["difference_high"] > 0).all()
 
 
 @needs_assets
