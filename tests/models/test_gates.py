@@ -15,7 +15,7 @@ from drq.system.files import digest
 from drq.views.fitted import for_side
 
 TINY = "cifar10-tiny"
-PRESETS = ("nature", "upright")
+PRESETS = ("shift", "nature", "upright")
 ENTRIES = [(name, each) for name, known in gates.known().items() for each in known.learnt]
 LIMITS = {"cifar10": 5000, "mnist": 5000, "nips2017": 200}  # reports are about inputs from there on
 
@@ -70,7 +70,7 @@ def test_it_belongs_to_its_views_and_to_them_alone(tiny):
         {"views": None, "radius": 0.01},
     ):
         assert drq.DRQ(tiny, **upright | changes).gate is None
-    assert drq.DRQ(tiny, **upright | {"views": "Rotation(90.0, views=13)"}).gate == tiny.card.gates["upright"]
+    assert drq.DRQ(tiny, **upright | {"views": "Mirror() * Detail() + Rotation(90.0, views=13)"}).gate == tiny.card.gates["upright"]
     given = drq.views.Gate(1.0)
     assert drq.DRQ(tiny, **upright | {"gate": given}).gate == given
     assert drq.DRQ(tiny, **upright | {"gate": None}).gate is None
