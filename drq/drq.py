@@ -31,12 +31,13 @@ from drq.method.calibration import Calibrated
 from drq.method.execution import Execution, Facts, InPrecision, check_mode, check_radius, checked, prepare
 from drq.method.regions import Regions, one_by_one
 from drq.method.scores import log_robustness
+from drq.method.settings import PRECISIONS, check_running, check_searches
 from drq.norms import Ball, Bounds, Norm, as_norm, check_bounds
 from drq.objectives import Model
 from drq.planes.plane import Extent, Plane, through
 from drq.planes.slices import sliced
 from drq.search.gradient import Gradient
-from drq.search.loop import Search, check_steps, envelope
+from drq.search.loop import Search, envelope
 from drq.search.minimum_norm import MinimumNorm
 from drq.system.progress import Listener, ProgressOption
 from drq.views.expression import as_views
@@ -50,7 +51,6 @@ logger = logging.getLogger("drq")
 
 CALIBRATED = Calibrated()  # the radius where none is given
 COSTLY = 100_000  # passes of a call from which on its cost is logged
-PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class DRQ(Wrapper):
@@ -133,21 +133,9 @@ class DRQ(Wrapper):
         alpha = (0.5 if self.ball_searched else 0.0) if alpha is None else alpha
         if not isinstance(radius, Calibrated):
             check_radius(radius)
-        share = isinstance(alpha, int | float) and 0 <= alpha <= 1
-        require(share, "alpha", "lie in [0, 1]", repr(alpha), "the paper uses 0.5")
-        for name, method in (("explore", explore), ("quantify", quantify)):
-            stays = isinstance(method, Search) and method.stays_in_ball
-            require(stays, name, "be a search within a ball", repr(method), "drq.Gradient(20) is the paper's")
-        if classes is not None:
-            check_steps("classes", classes, "None searches all classes")
+        check_searches(alpha, explore, quantify, classes)
         check_bounds(bounds)
-        known = prune in ("none", "exact", "race")
-        require(known, "prune", "be 'none', 'exact' or 'race'", repr(prune), "'exact' is the default")
-        names = ", ".join(map(repr, PRECISIONS))
-        require(precision in PRECISIONS, "precision", f"be one of {names}", repr(precision), "'float32' is the default")
-        require(isinstance(compile, bool), "compile", "be True or False", repr(compile), "False is the default")
-        require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
-        require(front is None or callable(front), "front", "be None or callable", repr(front), "drq.Restoration() is one")
+        check_running(prune, precision, compile, chunk, front)
         self.radius, self.alpha, self.front = radius, alpha, front
         self.gate = Gate.read(gate) if isinstance(gate, Mapping) else gate
         check_views(self.views, self.gate, bounds, frozen, self.ball_searched, precision != "float32")

@@ -14,9 +14,9 @@ from typing import Any, Literal, Self
 from torch import nn
 from torch.utils.data import Dataset
 
-from drq.drq import PRECISIONS
 from drq.errors import InputError, nearest, one_line, require
 from drq.evaluation import reading
+from drq.method.settings import PRECISIONS
 from drq.system.code import refuse_code
 from drq.threats.corruptions import Corruption
 from drq.threats.noise import GaussianNoise
