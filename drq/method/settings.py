@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from inspect import Parameter
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from drq.errors import require
 from drq.search.loop import Search, check_steps
@@ -30,3 +35,13 @@ def check_running(prune: object, precision: object, compile: object, chunk: int 
     require(isinstance(compile, bool), "compile", "be True or False", repr(compile), "False is the default")
     require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
     require(front is None or callable(front), "front", "be None or callable", repr(front), "drq.Restoration() is one")
+
+
+def described(settings: Mapping[str, Any], parameters: Mapping[str, Parameter], always: Collection[str]) -> list[str]:
+    """Settings as a printed module shows them: those that are not at their defaults, and some always."""
+    shown = []
+    for name, value in settings.items():
+        given = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        if name in always or given != repr(parameters[name].default):
+            shown.append(f"{name}={given}")
+    return shown
