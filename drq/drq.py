@@ -28,6 +28,7 @@ from drq.engine.drive import Engine
 from drq.errors import require
 from drq.method.calibration import Calibrated
 from drq.method.execution import Execution, Facts, InPrecision, check_mode, check_radius, checked, prepare
+from drq.method.mistakes import warn_of_radius
 from drq.method.regions import Regions, one_by_one
 from drq.method.scores import log_robustness
 from drq.method.settings import PRECISIONS, check_running, check_searches, described
@@ -379,10 +380,13 @@ class DRQ(Searched):
         dtype = PRECISIONS[self.precision]
         if self.front is not None:
             checked(x, self.bounds, None)  # as strictly as without one
+        first = not self._facts
         x, execution = prepare(
             *(self.model, self.after_front(x), self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts),
             gradients=self.ball_searched,
         )
+        if first:
+            warn_of_radius(self.radius, execution.space, x)
         fits = self.classes is None or self.classes <= execution.classes
         require(fits, "classes", f"be at most {execution.classes}, the model's classes", self.classes, "None searches all")
         if self.compile_model and not x.requires_grad:
