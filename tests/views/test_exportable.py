@@ -101,6 +101,7 @@ def test_a_trace_of_torch_jit_holds_no_decision():
     torch.testing.assert_close(traced(x), robust(x), rtol=0, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # by which torch makes forward derivatives
 def test_slopes_are_those_of_robust():
     robust, x = pair(gate=Gate(0.5))
 
