@@ -74,7 +74,11 @@ def test_one_picture_without_its_batch():
         refused(small(model), PICTURES[0], words=words)
         refused(drq.DRQ(model, views="Mirror()").decide, PICTURES[0], words=words)
     grey = [*words[:1], "got one sample of shape (1, 6, 6)"]
-    refused(small(Network(1)).decide, PICTURES[0, :1], words=grey)  # torch convolves it, and its channels would be samples
+    plain = Network(1)
+    plain.body[1] = nn.Identity().eval()  # torch convolves a picture without its batch, too: a row of it has three logits
+    assert plain(PICTURES[0, :1]).shape == (3,)
+    for model in (Network(1), plain):
+        refused(small(model).decide, PICTURES[0, :1], words=grey)
     card = drq.models.Card("mine")
     colours = drq.models.Classifier(Network(), card, [0.5] * 3, [0.5] * 3).eval()
     refused(small(colours).decide, PICTURES[0], words=words)
