@@ -1,5 +1,7 @@
 """What PyTorch itself does with modules, with the compiler that comes with it."""
 
+import sys
+
 import pytest
 import torch
 from testbed.compat import around_digits, batch, network, pictures
@@ -18,16 +20,22 @@ def views() -> drq.DRQ:
     return robust
 
 
-def test_data_parallel() -> None:
-    """Without several devices it hands the batch on; a replica that has no parameters of its own answers as well."""
+def test_data_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without several devices it hands the batch on. Replicas, which have tensors in the place of parameters, answer as well."""
     robust, (x, _) = around_digits(), batch()
     expected = robust(x)
     parallel = nn.DataParallel(robust)
     assert torch.equal(parallel(x), expected)
     assert torch.equal(parallel.module.decide(x).label, expected.argmax(1))
-    replica = robust._replicate_for_data_parallel()
-    replica.model = robust.model._replicate_for_data_parallel()
-    assert torch.equal(replica(x), expected)
+
+    def copied(tensors: list[Tensor], devices: list[int], *_: object, **__: object) -> list[list[Tensor]]:
+        return [[each.clone() for each in tensors] for _ in devices]  # in the place of two GPUs
+
+    monkeypatch.setattr(sys.modules["torch.nn.parallel.replicate"], "_broadcast_coalesced_reshape", copied)
+    for replica in nn.parallel.replicate(robust, [0, 1]):
+        assert not [*replica.parameters()]
+        assert replica is not robust
+        assert torch.equal(replica(x), expected)
 
 
 def test_autocast() -> None:
