@@ -15,8 +15,11 @@ LOCKED := --no-require-hashes -c requirements.lock
 TORCH := torch==2.13.0
 # torchvision needs the torch that it was built with, and timm needs torchvision: they have an environment of their own.
 ZOO := torch==2.15.0 torchvision==0.29.2 timm==1.0.30
+# Libraries that DRQ works with; torchattacks names others that it does not use, torchvision among them.
+COMPAT := captum==0.9.0 torchmetrics==1.9.0 lightning==2.6.6 adversarial-robustness-toolbox==1.20.1 onnx==1.23.2 onnxruntime==1.31.1 onnxscript==0.7.2
+COMPAT_ALONE := torchattacks==3.5.1
 
-.PHONY: help setup demo test test-slow check-records test-zoo lint format lock map pages docs theory screenshots benchmarks release
+.PHONY: help setup demo test test-slow check-records test-zoo test-compat lint format lock map pages docs theory screenshots benchmarks release
 
 help:
 	@echo "make demo       train a small classifier and see DRQ at work (installs 1.5 GB in a minute or two, then two minutes)"
@@ -24,6 +27,7 @@ help:
 	@echo "make test-slow  the tests that take longer; with DRQ_TEST_ASSETS=<folder> also those on CIFAR-10 models"
 	@echo "make check-records  that records are whole, that pages show what they hold, and that they hold what is claimed"
 	@echo "make test-zoo   DRQ on real models of timm, torchvision and transformers (installs 6 GB, then two minutes)"
+	@echo "make test-compat  every row of docs/works-with.md with the real library (installs 1.5 GB, then three minutes)"
 	@echo "make lint       ruff, mypy, the layers of the code, and its map"
 	@echo "make lock       bring requirements.lock up to what pyproject.toml asks for"
 	@echo "make format     let ruff rewrite the files"
@@ -76,6 +80,17 @@ check-records: $(READY)
 
 test-zoo: .venv-zoo/.ready
 	OMP_NUM_THREADS=1 .venv-zoo/bin/python -m pytest tests/zoo --confcutdir=tests/zoo -p no:cacheprovider -o faulthandler_timeout=600
+
+.venv-compat/.ready: pyproject.toml requirements.lock Makefile
+	@echo "installing into .venv-compat (a minute or two)"
+	$(PYTHON) -m venv .venv-compat
+	.venv-compat/bin/python $(PIP) $(NEW_PIP)
+	.venv-compat/bin/python $(PIP) $(LOCKED) $(TORCH) $(COMPAT) -e '.[attacks,demo]' pytest
+	.venv-compat/bin/python $(PIP) --no-deps $(COMPAT_ALONE)
+	@touch $@
+
+test-compat: .venv-compat/.ready
+	OMP_NUM_THREADS=1 .venv-compat/bin/python -m pytest tests/compat --confcutdir=tests/compat -p no:cacheprovider -o faulthandler_timeout=600
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from drq.evaluation.loop import evaluate
     from drq.evaluation.run import Run
     from drq.evaluation.spec import Group, Spec, Trial
-    from drq.method.adapters import Behind, FirstOutput, SingleLogit, Subset
+    from drq.method.adapters import Behind, FirstOutput, Probabilities, SingleLogit, Subset
     from drq.method.calibration import Calibrated, calibrate
     from drq.models import load as load_model
     from drq.norms import L1, L2, Ball, Linf, Norm
@@ -55,6 +55,7 @@ __all__ = [
     "Noise",
     "Norm",
     "Objective",
+    "Probabilities",
     "Random",
     "RayS",
     "Restoration",
@@ -95,7 +96,7 @@ _HOMES = {  # where each name is; a test holds this to the imports above, which 
     "drq.evaluation.loop": ("evaluate",),
     "drq.evaluation.run": ("Run",),
     "drq.evaluation.spec": ("Group", "Spec", "Trial"),
-    "drq.method.adapters": ("Behind", "FirstOutput", "SingleLogit", "Subset"),
+    "drq.method.adapters": ("Behind", "FirstOutput", "Probabilities", "SingleLogit", "Subset"),
     "drq.method.calibration": ("Calibrated", "calibrate"),
     "drq.norms": ("L1", "L2", "Ball", "Linf", "Norm"),
     "drq.objectives": (

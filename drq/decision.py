@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from drq.errors import require
+from drq.errors import imported, require
 from drq.norms import Norm
 from drq.objectives import log_odds
 from drq.rows import Rows, per_row
 from drq.search.loop import SearchResult, envelope
+
+if TYPE_CHECKING:
+    import polars
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,46 @@ class Decision(Rows):
 
     def __len__(self) -> int:
         return len(self.label)
+
+    def __repr__(self) -> str:
+        """How many samples, and what came out."""
+        label, count, changed = self.label, self.label.numel(), int((self.label != self.base_label).sum())
+        facts = [f"{changed} of {count} labels changed"]
+        if count == 1:
+            facts = [f"label {int(label)}" + (f" in place of {int(self.base_label)}" if changed else "")]
+        if count:
+            low, high = (f"{float(each):.3g}" for each in torch.aminmax(self.margin))
+            facts += [f"margin {low}" if low == high else f"margins {low} to {high}", f"{int(self.passes.sum()):,} passes"]
+        told = {"kept by the gate": self.kept, "without a radius": ~self.found}
+        facts += [f"{int(which.sum())} {what}" for what, which in told.items() if which.any()]
+        return f"Decision({count} sample{'' if count == 1 else 's'} of {self.robustness.shape[-1]} classes: {', '.join(facts)})"
+
+    def to(self, device: torch.device | str | int) -> Decision:
+        """The same on another device."""
+        fits = isinstance(device, torch.device | str | int)
+        require(fits, "device", "name a device", repr(device), 'as in "cuda"; precision follows x, see DRQ(precision=...)')
+        return self._map(lambda columns: columns[0].to(device))
+
+    def cpu(self) -> Decision:
+        """The same in the memory of the machine."""
+        return self.to("cpu")
+
+    def numpy(self) -> dict[str, NDArray[Any]]:
+        """Every tensor as an array, by its name, on whatever device it is."""
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {name: value.cpu().numpy() for name, value in values if isinstance(value, Tensor)}
+
+    def to_polars(self) -> polars.DataFrame:
+        """A row for each sample, without points: what has one value a class is an array of them.
+
+        As in the records of an evaluation there is nothing (null) for a radius that was not found, and for the margin of a gate
+        that there is not.
+        """
+        pl = imported("polars", "decision.to_polars()", "pip install 'decision-region-quantification[report]'")
+        points = ("x", "explored", "quantified")
+        frame: polars.DataFrame = pl.DataFrame({name: value for name, value in self.numpy().items() if name not in points})
+        found = pl.when(pl.col("found")).then(pl.col("radius"))
+        return frame.with_columns(found.alias("radius"), pl.col("gate_margin").fill_nan(None))
 
     @property
     def base_confidence(self) -> Tensor:

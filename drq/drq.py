@@ -26,19 +26,22 @@ from torch import Tensor, nn
 from drq.decision import Block, Decision, conclude
 from drq.engine.drive import Engine
 from drq.errors import require
-from drq.method.adapters import Wrapper
 from drq.method.calibration import Calibrated
 from drq.method.execution import Execution, Facts, InPrecision, check_mode, check_radius, checked, prepare
+from drq.method.mistakes import warn_of_radius
 from drq.method.regions import Regions, one_by_one
 from drq.method.scores import log_robustness
+from drq.method.settings import PRECISIONS, check_running, check_searches, described
+from drq.method.tracing import Searched, refuse_ball, traced_by
 from drq.norms import Ball, Bounds, Norm, as_norm, check_bounds
 from drq.objectives import Model
 from drq.planes.plane import Extent, Plane, through
 from drq.planes.slices import sliced
 from drq.search.gradient import Gradient
-from drq.search.loop import Search, check_steps, envelope
+from drq.search.loop import Search, envelope
 from drq.search.minimum_norm import MinimumNorm
 from drq.system.progress import Listener, ProgressOption
+from drq.views.exportable import ViewScores
 from drq.views.expression import as_views
 from drq.views.fitted import fitted
 from drq.views.fitting import Fit, Leads, check_leads, over_ball, over_views
@@ -50,10 +53,9 @@ logger = logging.getLogger("drq")
 
 CALIBRATED = Calibrated()  # the radius where none is given
 COSTLY = 100_000  # passes of a call from which on its cost is logged
-PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-class DRQ(Wrapper):
+class DRQ(Searched):
     """Wraps a classifier so that it answers with the most robust class around its input.
 
     ``robust(x)`` returns (N, C) log-robustness, a drop-in for logits whose argmax is the DRQ label; ``robust.decide(x)``
@@ -133,21 +135,9 @@ class DRQ(Wrapper):
         alpha = (0.5 if self.ball_searched else 0.0) if alpha is None else alpha
         if not isinstance(radius, Calibrated):
             check_radius(radius)
-        share = isinstance(alpha, int | float) and 0 <= alpha <= 1
-        require(share, "alpha", "lie in [0, 1]", repr(alpha), "the paper uses 0.5")
-        for name, method in (("explore", explore), ("quantify", quantify)):
-            stays = isinstance(method, Search) and method.stays_in_ball
-            require(stays, name, "be a search within a ball", repr(method), "drq.Gradient(20) is the paper's")
-        if classes is not None:
-            check_steps("classes", classes, "None searches all classes")
+        check_searches(alpha, explore, quantify, classes)
         check_bounds(bounds)
-        known = prune in ("none", "exact", "race")
-        require(known, "prune", "be 'none', 'exact' or 'race'", repr(prune), "'exact' is the default")
-        names = ", ".join(map(repr, PRECISIONS))
-        require(precision in PRECISIONS, "precision", f"be one of {names}", repr(precision), "'float32' is the default")
-        require(isinstance(compile, bool), "compile", "be True or False", repr(compile), "False is the default")
-        require(chunk is None or chunk >= 1, "chunk", "be None or at least 1", chunk, "None chooses by memory")
-        require(front is None or callable(front), "front", "be None or callable", repr(front), "drq.Restoration() is one")
+        check_running(prune, precision, compile, chunk, front)
         self.radius, self.alpha, self.front = radius, alpha, front
         self.gate = Gate.read(gate) if isinstance(gate, Mapping) else gate
         check_views(self.views, self.gate, bounds, frozen, self.ball_searched, precision != "float32")
@@ -162,14 +152,16 @@ class DRQ(Wrapper):
         self._engine = Engine()
 
     def extra_repr(self) -> str:
-        """The settings, as they show in the printed module."""
-        names = ["norm", "radius", "alpha", "explore", "quantify", "classes", "explore_base", "prune", "precision"]
-        names += ["front"] if self.front is not None else []
-        if not self.ball_searched:
-            names = ["alpha", "classes", "prune", "precision"]
-        parts = [] if self.views is None else [f"views={str(self.views)!r}"]
-        parts += [f"{name}={getattr(self, name)!r}" for name in names]
-        return ", ".join([*parts, *([] if self.gate is None else [f"gate: {self.gate}"])])
+        """Where it looks, and the settings that differ from the paper's."""
+        region = {"norm", "radius"}
+        settings = {name: value for name, value in self.settings.items() if self.ball_searched or name not in region}
+        settings |= {"views": self.views and str(self.views), "gate": None}
+        shown = described(settings, inspect.signature(DRQ).parameters, always=region)
+        return ", ".join([*shown, *([] if self.gate is None else [f"gate: {self.gate}"])])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what models that were seen have shown, which are known by where they are in memory."""
+        return self.__dict__ | {"_facts": {}}
 
     @property
     def progress(self) -> ProgressOption:
@@ -238,6 +230,8 @@ class DRQ(Wrapper):
             x: a batch.
             progress: for this call; None for what DRQ was made with.
         """
+        if torch.compiler.is_dynamo_compiling():
+            return self.uncompiled(self.decide)(x, progress)
         listener = self._listener if progress is None else Listener(progress)
         with torch.inference_mode(False), torch.no_grad():
             if not self.ball_searched:
@@ -334,7 +328,17 @@ class DRQ(Wrapper):
         unless the searches are unrolled. A class that pruning dropped is put at the runner-up or its explored confidence,
         whichever is lower.
         """
-        return self.scored(x)[0]
+        return self.scored(x)[0] if traced_by() is None else self.without_trace(x)
+
+    def exportable(self) -> nn.Module:
+        """What ``robust(x)`` does around views as a module of tensor operations alone, for torch.export, ONNX and torch.compile.
+
+        It looks at all views, in the precision of x, and checks nothing: let inputs lie within their bounds.
+        """
+        refuse_ball(self.ball_searched)
+        assert self.views is not None
+        check_mode(self.model)
+        return ViewScores(self.model, self.views, self.gate, self.alpha, self.classes, self.front, self.bounds)
 
     def scored(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What a call returns (N, C), and the passes of the model that it took (N,)."""
@@ -376,10 +380,13 @@ class DRQ(Wrapper):
         dtype = PRECISIONS[self.precision]
         if self.front is not None:
             checked(x, self.bounds, None)  # as strictly as without one
+        first = not self._facts
         x, execution = prepare(
             *(self.model, self.after_front(x), self.norm, self.bounds, self.frozen, self.chunk, dtype, self._facts),
             gradients=self.ball_searched,
         )
+        if first:
+            warn_of_radius(self.radius, execution.space, x)
         fits = self.classes is None or self.classes <= execution.classes
         require(fits, "classes", f"be at most {execution.classes}, the model's classes", self.classes, "None searches all")
         if self.compile_model and not x.requires_grad:

@@ -8,6 +8,12 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
+ELSEWHERE = {  # what other libraries call things
+    **dict.fromkeys(("eps", "epsilon", "epsilons"), "radius"),
+    **dict.fromkeys(("nb_iter", "max_iter", "n_iter", "num_steps", "iterations"), "steps"),
+    **dict.fromkeys(("p", "ord"), "norm"),
+}
+
 
 class InputError(ValueError):
     """An argument breaks a rule. The message names the argument, the rule, the value and the remedy."""
@@ -51,6 +57,9 @@ def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
 
     >>> nearest("resnet5", ["resnet50"], "check its spelling")
     'did you mean resnet50?'
+    >>> nearest("eps", ["norm", "radius"], "there is a norm and a radius")
+    'did you mean radius?'
     """
-    near = get_close_matches(name, [*names], 1)
+    known = [*names]
+    near = [each for each in (ELSEWHERE.get(name.lower()),) if each in known] or get_close_matches(name, known, 1)
     return f"did you mean {near[0]}?" if near else otherwise

@@ -216,7 +216,7 @@ class Ball(Rows):
 
         set_field = partial(object.__setattr__, self)  # the dataclass is frozen: only its constructor may set fields
         set_field("center", center)
-        set_field("radius", like_center(radius).expand(len(center)))
+        set_field("radius", like_center(radius).expand(center.shape[0]))
         set_field("norm", as_norm(norm))
         set_field("bounds", None if bounds is None else (like_center(bounds[0]), like_center(bounds[1])))
         set_field("frozen", None if frozen is None else frozen.to(center.device))

@@ -58,7 +58,10 @@ class Restoration:
 def _checked(x: Tensor) -> Tensor:
     fits = isinstance(x, Tensor) and x.dim() == 4 and min(x.shape[2:]) >= 2 and x.is_floating_point()
     what = f"shape {tuple(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
-    require(fits, "x", "be pictures (N, C, H, W) in [0, 1]", what, "other inputs have no contrast to restore: leave front out")
+    remedy = "other inputs have no contrast to restore: leave front out"
+    if isinstance(x, Tensor) and x.dim() == 3:
+        remedy = "x[None] is a batch of one picture"
+    require(fits, "x", "be pictures (N, C, H, W) in [0, 1]", what, remedy)
     return x
 
 

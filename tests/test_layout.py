@@ -11,6 +11,7 @@ APART = {
     "records": "what pins findings, which make check-records runs",
     "release": "the lock, the workflows, and what a release ships",
     "testbed": "what tests share",
+    "compat": "real libraries beside DRQ, which have an environment of their own",
     "zoo": "real libraries, which have an environment of their own",
     **dict.fromkeys(
         ("tools", "tools/benchmarks", "tools/pages", "training", "examples", "docs"),

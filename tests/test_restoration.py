@@ -84,7 +84,7 @@ def test_what_is_no_picture_is_refused():
         Restoration()([1.0])
     with pytest.raises(drq.InputError, match="detail must be None or a number above 0, got -1"):
         Restoration(-1)
-    with pytest.raises(drq.InputError, match="front must be None or callable, got 3"):
+    with pytest.raises(drq.InputError, match=r"front must be None or callable, got 3"):
         drq.DRQ(nn.Identity(), front=3)
 
 
@@ -178,7 +178,7 @@ def test_planes_lie_behind_the_front():
 def test_a_front_is_as_little_changed_as_a_model():
     model, x = Bent().eval(), torch.rand(2, 3, 4, 4)
     front = nn.BatchNorm2d(3)
-    with pytest.raises(drq.InputError, match="front must be in evaluation mode, got a module in training mode"):
+    with pytest.raises(drq.InputError, match=r"front must be in evaluation mode, got front \(BatchNorm2d\) in training mode"):
         drq.DRQ(model, "linf", 0.1, bounds=None, front=front).decide(x)
     with pytest.raises(drq.InputError, match="x must lie within bounds"):
         drq.DRQ(model, "linf", 0.1, front=Restoration()).decide(255 * x)

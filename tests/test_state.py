@@ -222,11 +222,6 @@ def test_wrapper_is_in_the_mode_of_its_model(model):
     assert not drq.DRQ(lambda x: x).training
 
 
-def test_prints_its_settings(model):
-    text = repr(drq.DRQ(model, norm="linf", radius=0.1))
-    assert "norm=Linf(), radius=0.1, alpha=0.5, explore=Gradient(steps=20" in text
-
-
 def test_cost_of_a_call_is_judged_at_its_threshold(model, caplog):
     with caplog.at_level(logging.WARNING, logger="drq"):
         robust = drq.DRQ(model, "l2", 0.1, explore=drq.Gradient(1), quantify=drq.Gradient(1))

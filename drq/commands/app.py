@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from drq.errors import require
+from drq.errors import InputError, require
 
 MISTAKE, INTERRUPTED = 2, 130  # exit status
 
@@ -35,6 +35,18 @@ def refuse_removed(option: str, given: object, tool: str) -> None:
     """Refuse an option that 0.2 removed from the command line, and name the tool of the repository that replaces it."""
     remedy = f"0.2 removed it; in a clone of the project, {tool} does the same"
     require(not given, option, "be left out", given if isinstance(given, str) else option, remedy)
+
+
+def parse_number(option: str, text: str | None) -> float | None:
+    """Return the number that an option gives, also as a fraction such as 8/255; None where it is left out."""
+    from drq.evaluation.reading import number
+
+    if text is None:
+        return None
+    try:
+        return float(number(text))
+    except ValueError as error:
+        raise InputError(f"{option} must be a number or a fraction, got {text!r}: as in {option} 8/255") from error
 
 
 def print_to_stderr(message: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drq.commands.app import AsJson, Quiet, app, examples, print_to_stderr
+from drq.commands.app import AsJson, Quiet, app, examples, parse_number, print_to_stderr
 from drq.commands.completion import DEVICES, complete_with, data_names, defence_names, model_names
 from drq.errors import require
 from drq.registry import DATA, NORMS, PRESETS
@@ -92,7 +92,7 @@ def redteam(
 
     run_report.require_all()
     with redirect_stdout(sys.stderr), evaluation_output.progress(quiet or as_json, False, print_to_stderr) as tell:
-        attack_options = {"data": data, "norm": norm, "radius": radius}
+        attack_options: dict[str, Any] = {"data": data, "norm": norm, "radius": parse_number("--radius", radius)}
         named = {name: value for name, value in {"preset": preset, "views": views}.items() if value is not None}
         options = parse_settings(settings or ()) | named
         spec = red_team_spec(model, defence, options, **attack_options, images=images, strength=strength, seed=seed)
@@ -190,7 +190,7 @@ def _attack_ball(model: str, norm: str | None, radius: float | str | None) -> di
     from drq.models.loading import load as load_model
 
     card = getattr(load_model(model), "card", None) if norm is None or radius is None else None
-    norm, radius = norm or getattr(card, "norm", None), radius or getattr(card, "radius", None)
+    norm, radius = norm or getattr(card, "norm", None), getattr(card, "radius", None) if radius is None else radius
     remedy = "it was not trained adversarially: say what it shall withstand, as in --norm linf --radius 8/255"
     for name, value in {"norm": norm, "radius": radius}.items():
         require(value is not None, name, f"be given for {model}", "nothing", remedy)

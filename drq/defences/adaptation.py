@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from drq.defences.defended import is_number
 from drq.errors import require
+from drq.method.execution import check_mode
 
 BATCH_REMEDY = "it needs as many samples at once as its answers shall be fitted to"
 
@@ -26,8 +27,7 @@ def mixed_statistics(model: nn.Module, share: float, each: bool = False) -> Iter
 
     With ``each``, every sample has its own statistics.
     """
-    training = any(part.training for part in model.modules())  # it would update its running statistics
-    require(not training, "model", "be in evaluation mode", "a module in training mode", "call model.eval() first")
+    check_mode(model)  # it would update its running statistics
     layers = batch_norms(model) if share > 0 else []
 
     def hook(layer: nn.Module, inputs: tuple[Tensor], _: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from drq.defences.defence import Peer
 from drq.errors import require
 from drq.method.adapters import Wrapper
+from drq.method.execution import check_mode
 from drq.models.classifier import WrongRange
 from drq.objectives import Model
 
@@ -39,8 +40,7 @@ class Defended(Wrapper):
     def __init__(self, model: nn.Module, peer: Peer) -> None:
         super().__init__(model)
         self.peer = peer
-        training = any(each.training for each in self.modules())
-        require(not training, "model", "be in evaluation mode", "a module in training mode", "call model.eval() first")
+        check_mode(model)
 
     def decide(self, x: Tensor) -> Label | Vote:
         """Return the label of every sample."""

@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from drq.data.dataset import Data, Relabelled
 from drq.data.loading import load as load_data
 from drq.defences.defence import Defence, Quantified
-from drq.drq import DRQ, PRECISIONS
+from drq.drq import DRQ
 from drq.errors import InputError, MissingError, require
 from drq.evaluation.plan import tasks
 from drq.evaluation.spec import Spec
 from drq.images import View
 from drq.method.adapters import Subset, channels_last
 from drq.method.execution import InPrecision
+from drq.method.settings import PRECISIONS
 from drq.models import weights
 from drq.models.loading import load as load_model
 

@@ -14,10 +14,10 @@ from typing import Any, Literal, Self
 from torch import nn
 from torch.utils.data import Dataset
 
-from drq.drq import PRECISIONS
 from drq.errors import InputError, nearest, one_line, require
 from drq.evaluation import reading
-from drq.system.code import refuse_code
+from drq.method.settings import PRECISIONS
+from drq.system.code import check_beside, refuse_code
 from drq.threats.corruptions import Corruption
 from drq.threats.noise import GaussianNoise
 from drq.threats.threat import Threat
@@ -258,6 +258,7 @@ class Spec:
             raise InputError(f"spec must be a TOML file that can be read, got {str(path)!r} ({reason}): {remedy}") from error
         require(isinstance(table, dict), "spec", "be a table", f"{type(table).__name__} in {str(path)!r}", "see docs/evaluate.md")
         refuse_code(table, path, allow_code)
+        check_beside(table, path)
         return cls.of({"name": path.stem} | table)
 
     @classmethod

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from drq.errors import require
+from drq.errors import InputError, require
 from drq.objectives import Model
 
 
@@ -25,6 +25,38 @@ class Wrapper(nn.Module):
         super().__init__()
         self.model = model
         self.training = bool(getattr(model, "training", False))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As every module does; where the keys are those of another one, an error in one line says which takes them."""
+        try:
+            return super().load_state_dict(state_dict, strict, assign)
+        except RuntimeError as error:
+            if self.state_dict().keys() == state_dict.keys():
+                raise  # it is the shapes that differ
+            raise InputError(_other_keys(self, state_dict)) from error
+
+
+def _other_keys(module: Wrapper, given: Mapping[str, Any]) -> str:
+    """Which module takes these keys: one inside, one around it, or one of another architecture."""
+    own, name = module.state_dict().keys(), type(module).__name__
+    first = next(iter(own), "none")
+    got = f"state_dict must have the keys of this {name}, such as {first!r}, got {next(iter(given), 'none')!r}"
+    for place, inside in _inside(module):
+        if inside.state_dict().keys() == given.keys():
+            return f"{got}, those of the model in it: load them with {place}.load_state_dict(...)"
+    for before in {key.removesuffix(first) for key in given if key.endswith(f".{first}")}:
+        if {f"{before}{key}" for key in own} == given.keys():
+            return f"{got}, those of a module around it: take {before!r} off them, or load them there"
+    unknown, missing = len(given.keys() - own), len(own - given.keys())
+    return f"{got}, {unknown} unknown and {missing} missing: they are of another architecture"
+
+
+def _inside(module: Wrapper) -> Iterator[tuple[str, nn.Module]]:
+    """The models that it wraps, from the outermost on, and where they are."""
+    place, inside = ".model", getattr(module, "model", None)
+    while isinstance(inside, nn.Module):
+        yield place, inside
+        place, inside = f"{place}.model", getattr(inside, "model", None)
 
 
 class SingleLogit(Wrapper):
@@ -54,6 +86,20 @@ class FirstOutput(Wrapper):
             output = output.logits
         logits: Tensor = output if isinstance(output, Tensor) else output[0]
         return logits
+
+
+class Probabilities(Wrapper):
+    """The logits of a model that returns probabilities: their logarithms.
+
+    A softmax rounds: where it returned 0 or 1, nothing can be ranked or followed any more. Leave it out where you can.
+
+    >>> Probabilities(lambda x: x)(torch.tensor([[0.25, 0.75]])).softmax(1)
+    tensor([[0.2500, 0.7500]])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        probabilities: Tensor = self.model(x)
+        return probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()
 
 
 class Subset(Wrapper):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from drq.errors import InputError, require
+from drq.method.mistakes import check_batched, warn_of_probabilities
 from drq.norms import Ball, Bounds, Linf, Norm, Space, check_features
 from drq.objectives import Model
 from drq.search.loop import Problems, Progress, solve
@@ -222,12 +223,14 @@ def examine(model: nn.Module, x: Tensor, gradients: bool = True) -> Facts:
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, TypeError, ValueError, LookupError) as error:
+            check_batched(model, x)
             given = f"shape {tuple(row.shape)} and {row.dtype} for one row"
             remedy = "check the batch dimension (x[None] makes a batch of one sample) and the dtype (x.float())"
             raise InputError(f"model must accept x, got {given}: {remedy}; its own error was: {error}") from error
-        _check_logits(logits, row)
+        _check_logits(logits, row, partial(check_batched, model, x))
         slopes = torch.autograd.grad(logits.sum(), row, allow_unused=True) if wanted and logits.requires_grad else [None]
     remedy = "remove .detach(), torch.no_grad() or non-differentiable steps from its forward pass"
+    warn_of_probabilities(model, row.detach(), logits.detach())
     reached = not wanted or slopes[0] is not None
     require(reached, "model", "let gradients reach its input", "an output detached from it", remedy)
     guessed = GUESSED * row.numel() * row.element_size()
@@ -283,11 +286,13 @@ def _stored(model: nn.Module) -> Iterator[dict[int, int]]:
         yield stored
 
 
-def check_mode(model: nn.Module, name: str = "model") -> None:
+def check_mode(model: Model, name: str = "model") -> None:
     """Nothing in it is in training mode."""
-    training = any(module.training for module in model.modules())
-    remedy = f"call {name}.eval() first, or its answers depend on the batch"
-    require(not training, name, "be in evaluation mode", "a module in training mode", remedy)
+    own = model.model if isinstance(model, InPrecision) else model
+    parts = own.named_modules() if isinstance(own, nn.Module) else ()
+    place, part = next(((place, each) for place, each in parts if each.training), ("", None))
+    found = f"{f'{name}.{place}'.rstrip('.')} ({type(part).__name__}) in training mode"
+    require(part is None, name, "be in evaluation mode", found, f"call {name}.eval() first, or its answers depend on the batch")
 
 
 def _layout(model: nn.Module, row: Tensor) -> torch.memory_format:
@@ -304,13 +309,16 @@ def _layout(model: nn.Module, row: Tensor) -> torch.memory_format:
     return torch.channels_last
 
 
-def _check_logits(logits: object, row: Tensor) -> None:
+def _check_logits(logits: object, row: Tensor, otherwise: Callable[[], None]) -> None:
+    """Logits are those of one row; where they are those of something without rows, ``otherwise`` looks why."""
     wrap = "wrap it in drq.FirstOutput, which takes .logits or the first entry"
     require(isinstance(logits, Tensor), "model", "return a tensor of logits", type(logits).__name__, wrap)
     assert isinstance(logits, Tensor)
     shape = f"shape {tuple(logits.shape)} for input {tuple(row.shape)}"
     single = "wrap a model with a single logit in drq.SingleLogit; otherwise check the batch dimension of x"
     single_row = logits.dim() == 2 and len(logits) == 1
+    if logits.dim() == 1 and len(logits) > 1:
+        otherwise()
     require(single_row, "model", "return logits of shape (N, C)", shape, single)
     require(logits.shape[1] >= 2, "model", "have at least 2 classes", shape, single)
 

@@ -47,11 +47,16 @@ def log_robustness(
     return scores.index_put((lost,), alone), passes
 
 
-def log_confidence(odds: Tensor) -> Tensor:
+def scores_of(odds: Tensor, log_sigmoid: Callable[[Tensor], Tensor] = logsigmoid) -> Tensor:
+    """Scores of log-odds (N, C) that are minus infinity for classes that were not reached."""
+    return torch.where(odds.detach() > -torch.inf, log_confidence(odds, log_sigmoid), UNREACHED)
+
+
+def log_confidence(odds: Tensor, log_sigmoid: Callable[[Tensor], Tensor] = logsigmoid) -> Tensor:
     """Log f, bounded below; where it would round to 0 it still grows, by less than can be seen, so that its argmax is right."""
     limit = 80.0
     beyond = -math.exp(-limit) * limit / odds.clamp(min=limit)
-    return torch.where(odds > limit, beyond, logsigmoid(odds).clamp(min=REACHED_FLOOR))
+    return torch.where(odds > limit, beyond, log_sigmoid(odds).clamp(min=REACHED_FLOOR))
 
 
 def _attached_log_odds(execution: Execution, block: Block, crowded: bool) -> Tensor:

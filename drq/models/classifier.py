@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from drq.errors import require
 from drq.images import View
 from drq.method.adapters import Wrapper
+from drq.method.tracing import traced_by
 from drq.models.gates import gate_for, gates_of
 from drq.objectives import Model
 from drq.presets import PAPER_REACH
@@ -147,8 +148,8 @@ def _check_normalisation(mean: Sequence[float] | None, std: Sequence[float] | No
 
 
 def _recorded(x: Tensor) -> bool:
-    """Whether the call is compiled or captured in a graph, which a look at values would break."""
-    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+    """Whether the call is traced, compiled or captured in a graph, which a look at values would break."""
+    return traced_by() is not None or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def likely_mistake(x: Tensor) -> str | None:

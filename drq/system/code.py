@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from drq.errors import InputError, one_line, require
 PYTHON = "python:"
 RUNS = re.compile(rf"(\w+:)*{PYTHON}")  # also behind names that go before others, as in denoised:python:package.module:function
 VIEWS = re.compile(r"(^|\.)views(\[\d+\])*$")  # where views stand, whose text joins names with others
+MODULES = re.compile(rf"{PYTHON}([^\W\d]\w*)[\w.]*:")  # wherever they stand in a text
 SHOWN = 120  # characters of a name, and of where it stands, at most
 
 
@@ -38,7 +40,8 @@ def load_object(place: str) -> Any:
     try:
         found: Any = import_module(module)
     except ImportError as error:
-        remedy = "install it, or put its folder in PYTHONPATH"
+        here = error.name == module.partition(".")[0] and _lies_in(module, Path())
+        remedy = "it lies in this folder: start with PYTHONPATH=." if here else "install it, or put its folder in PYTHONPATH"
         raise InputError(f"{module} must be a module that can be imported, got '{one_line(error)}': {remedy}") from error
     for part in name.split("."):
         require(hasattr(found, part), place, f"name something in {module}", f"no {name}", "check its spelling")
@@ -62,6 +65,20 @@ def refuse_code(contents: object, file: str | Path, allow_code: bool) -> None:
         remedy = "read what it would run, then pass --allow-code (allow_code=True in Python)"
         runs = RUNS.match(name) is not None or (PYTHON in name and VIEWS.search(where) is not None)
         require(not runs, str(file), "not run code unasked", got, remedy)
+
+
+def check_beside(contents: object, file: Path) -> None:
+    """No module that the contents of a file name lies beside that file, where Python does not look."""
+    modules = (module for _, text in _texts(contents) for module in MODULES.findall(text))
+    lost = next((each for each in modules if _lies_in(each, file.parent) and find_spec(each) is None), None)
+    got = f"one beside {file.name}, where Python does not look"
+    require(lost is None, str(lost), "be a module that can be imported", got, f"start with PYTHONPATH={file.parent.resolve()}")
+
+
+def _lies_in(module: str, folder: Path) -> bool:
+    """Whether a folder has that module, or the package that it is in."""
+    place = folder / module.partition(".")[0]
+    return place.with_suffix(".py").is_file() or place.is_dir()
 
 
 def _texts(contents: object) -> Iterator[tuple[str, str]]:

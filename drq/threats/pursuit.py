@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from drq.drq import DRQ
 from drq.errors import require
+from drq.method.execution import check_mode
 from drq.norms import Ball
 from drq.objectives import Model
 from drq.rows import in_order, per_row
@@ -144,8 +145,7 @@ def as_target(model: nn.Module | Model | None) -> Target:
     inner = getattr(model, "model", None) if hasattr(model, "decide") else model
     remedy = "a defence has the classifier in it as .model, whose evaluations are counted"
     require(isinstance(inner, nn.Module), "model.model", "be a torch.nn.Module", type(inner).__name__, remedy)
-    training = any(module.training for module in model.modules())
-    require(not training, "model", "be in evaluation mode", "a module in training mode", "call model.eval() first")
+    check_mode(model)
     radius = getattr(model, "radius", None)
     each_its_own = isinstance(radius, Tensor) and radius.numel() > 1
     remedy = "samples are attacked in other batches than they were given in; use a number or drq.Calibrated()"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,8 @@ from drq.decision import winner
 from drq.objectives import log_odds
 from drq.rows import Rows
 from drq.views.gate import Gate
+
+Near = Sequence[list[int]]  # of every view, the numbers of its neighbours
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +31,7 @@ class Outcome(Rows):
     kept: Tensor  # (N,) bool: the gate holds
 
 
-def outcome(odds: Tensor, logits: Tensor, near: Tensor | None = None, gate: Gate | None = None) -> Outcome:
+def outcome(odds: Tensor, logits: Tensor, near: Near | None = None, gate: Gate | None = None) -> Outcome:
     """Decide for N samples from the log-odds of C classes at V views, the input itself first.
 
     Every class counts by its best view. With neighbours, it counts by the lowest view near that one. Ties go to the earlier view,
@@ -37,7 +40,7 @@ def outcome(odds: Tensor, logits: Tensor, near: Tensor | None = None, gate: Gate
     Args:
         odds: (N, V, C), minus infinity for classes that take no part and at views that were left out.
         logits: (N, C) at the input itself, also of classes that take no part: what stands where the gate holds.
-        near: (V, V) bool, which views are neighbours; None where each stands for itself.
+        near: of every view its neighbours, itself among them; None where each stands for itself.
         gate: which own answers stand.
     """
     base, at_x = logits.argmax(1), log_odds(logits)
@@ -45,7 +48,7 @@ def outcome(odds: Tensor, logits: Tensor, near: Tensor | None = None, gate: Gate
     counted = odds if gate is None else gate.standardised(odds, own)
     explored = counted.amax(1)
     explored_at = (counted == explored[:, None]).int().argmax(1)  # the first of equals
-    lowest, quantified_at = (explored, explored_at) if near is None else _lowest(counted, explored_at, near.to(odds.device))
+    lowest, quantified_at = (explored, explored_at) if near is None else _lowest(counted, explored_at, near)
     label, margin = winner(lowest, base)
     evidence = lowest.amax(1) - own
     kept = torch.zeros_like(base, dtype=torch.bool) if gate is None else evidence <= gate.threshold
@@ -63,7 +66,7 @@ def outcome(odds: Tensor, logits: Tensor, near: Tensor | None = None, gate: Gate
     )
 
 
-def in_doubt(odds: Tensor, logits: Tensor, near: Tensor | None, gate: Gate | None, rounding: Tensor) -> Tensor:
+def in_doubt(odds: Tensor, logits: Tensor, near: Near | None, gate: Gate | None, rounding: Tensor) -> Tensor:
     """(N,) bool: whether the label may be another one, since rounding moves differences of log-odds by up to ``rounding`` (N,).
 
     The other arguments are those of :func:`outcome`.
@@ -73,7 +76,7 @@ def in_doubt(odds: Tensor, logits: Tensor, near: Tensor | None, gate: Gate | Non
     counted = odds if gate is None else gate.standardised(odds, own)
     if gate is not None:
         rounding = rounding / min((1.0, *gate.deviation))  # so much are leads stretched
-    least, most = _span(counted, None if near is None else near.to(odds.device), rounding)
+    least, most = _span(counted, near, rounding)
     label = least.argmax(1, keepdim=True)
     ahead = least.gather(1, label)[:, 0] - most.scatter(1, label, -torch.inf).amax(1)
     if gate is None:
@@ -82,7 +85,7 @@ def in_doubt(odds: Tensor, logits: Tensor, near: Tensor | None, gate: Gate | Non
     return ~holds & ~(opens & (ahead > rounding))
 
 
-def _span(odds: Tensor, near: Tensor | None, rounding: Tensor) -> tuple[Tensor, Tensor]:
+def _span(odds: Tensor, near: Near | None, rounding: Tensor) -> tuple[Tensor, Tensor]:
     """(N, C) the least and the most by which each class may count, since rounding may hide which of its views is the best."""
     explored = odds.amax(1, keepdim=True)
     if near is None:
@@ -99,12 +102,12 @@ def _heights(odds: Tensor) -> Tensor:
     return torch.where(odds.amax(2, keepdim=True) > -torch.inf, odds, torch.inf)
 
 
-def _lowest(odds: Tensor, explored_at: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+def _lowest(odds: Tensor, explored_at: Tensor, near: Near) -> tuple[Tensor, Tensor]:
     """(N, C) the lowest log-odds of every class among the neighbours of its best view, and where."""
     heights = _heights(odds)
     best, at = torch.full_like(odds[:, 0], -torch.inf), explored_at
     for number, neighbours in enumerate(near):
-        places = neighbours.nonzero()[:, 0]
+        places = torch.tensor(neighbours, device=odds.device)
         low = heights[:, places].min(1)
         here = explored_at == number
         best, at = torch.where(here, low.values, best), torch.where(here, places[low.indices], at)

@@ -12,14 +12,14 @@ from torch import Tensor
 from drq.decision import Decision
 from drq.errors import require
 from drq.method.execution import Execution
-from drq.method.scores import UNREACHED, log_confidence
+from drq.method.scores import scores_of
 from drq.norms import Bounds
 from drq.objectives import Model, log_odds
 from drq.rows import Rows
 from drq.search.loop import recompute
-from drq.views.contest import Outcome, in_doubt, outcome, table
+from drq.views.contest import Near, Outcome, in_doubt, outcome, table
 from drq.views.gate import Gate
-from drq.views.view import Views, neighbours
+from drq.views.view import Views, neighbourhoods
 
 TABLE_BYTES = 2**28  # of the log-odds of a block of samples, at most
 
@@ -75,9 +75,9 @@ class Looking:
         return outcome(looks.odds, looks.logits, self.near, self.gate)
 
     @property
-    def near(self) -> Tensor | None:
-        """(V, V) which views are neighbours; None where each stands for itself."""
-        return neighbours(self.views, self.alpha) if self.alpha else None
+    def near(self) -> Near | None:
+        """Of every view its neighbours; None where each stands for itself."""
+        return neighbourhoods(self.views, self.alpha) if self.alpha else None
 
     def scores(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """(N, C) log-robustness and (N,) passes; where ``x`` asks for a gradient, through the view by which each class counts."""
@@ -89,8 +89,7 @@ class Looking:
             if torch.is_grad_enabled() and x.requires_grad:
                 odds, more = self._attached(x[rows], looks, found)
                 passes = passes + more
-            scores = log_confidence(odds)
-            yield torch.where(odds.detach() > -torch.inf, scores, UNREACHED), passes
+            yield scores_of(odds), passes
 
     def _seen(self, x: Tensor) -> Looks:
         """The views of a block of samples: first the samples themselves, then their other views."""

@@ -192,7 +192,7 @@ def resampled(x: Tensor, source: tuple[tuple[float, float], tuple[float, float]]
 
     right, down = middle(width)[None, :], middle(height)[:, None]
     ways = [(first * right + second * down) * 2 / size for (first, second), size in zip(source, (width, height), strict=True)]
-    grid = torch.stack(ways, -1).to(x.dtype).expand(len(x), -1, -1, -1)  # edges lie at -1 and 1
+    grid = torch.stack(ways, -1).to(x.dtype).expand(x.shape[0], -1, -1, -1)  # edges lie at -1 and 1
     return grid_sample(x, grid, "bilinear", "reflection", align_corners=False)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from drq.errors import require
-from drq.norms import Ball, Bounds
+from drq.norms import Ball, Bounds, Linf
 
 MOST_VIEWS = 1000  # in one set; a product grows quickly
 SLACK = 1e-9  # by which rounding may move a neighbour away
@@ -41,7 +41,7 @@ class View:
         alike = bounds is None or not any(isinstance(each, Tensor) and each.dim() for each in bounds)  # for all features
         if alike and all(family.stays for family, _ in self.steps):
             return seen
-        return Ball(seen, 0.0, "linf", bounds).clip(seen)
+        return Ball(seen, 0.0, Linf(), bounds).clip(seen)
 
     def __add__(self, other: View) -> View:
         """This view first, then the other."""
@@ -339,10 +339,18 @@ class Given(Family):
         return self.text or self.described(1.0)
 
 
-@lru_cache(64)
+@lru_cache(64)  # of numbers: a tensor that was made inside of a trace has no values to keep
+def neighbourhoods(views: Views, alpha: float) -> tuple[list[int], ...]:
+    """Of every view those that differ from it by amounts alone, and by at most that share of what their families reach."""
+    return tuple([number for number, other in enumerate(views) if each.is_near(other, alpha)] for each in views)
+
+
 def neighbours(views: Views, alpha: float) -> Tensor:
-    """(V, V) bool: which views differ from which by amounts alone, and by at most that share of what their families reach."""
-    return torch.tensor([[first.is_near(second, alpha) for second in views] for first in views])
+    """(V, V) bool: which views are neighbours of which."""
+    near = torch.zeros(len(views), len(views), dtype=torch.bool)
+    for number, others in enumerate(neighbourhoods(views, alpha)):
+        near[number, others] = True
+    return near
 
 
 def combined(given: Views | Own) -> Views:

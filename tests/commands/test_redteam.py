@@ -8,6 +8,7 @@ from testbed.refusals import refused
 
 import drq
 from drq import threats
+from drq.commands.app import parse_number
 from drq.commands.cli import main
 from drq.commands.redteam import parse_settings, red_team_spec, trained_on
 
@@ -67,6 +68,21 @@ def test_mistakes_are_one_line(capsys):
         error = capsys.readouterr().err.strip()
         assert error.startswith("drq: ")
         assert "\n" not in error
+
+
+@pytest.mark.parametrize("given", ["abc", "8/0", "8/255/2", "", "-8/255"])
+def test_a_radius_that_is_no_number_is_one_line(given, capsys):
+    assert main(["redteam", "--model", "digits", "--norm", "linf", "--radius", given]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error == f"drq: --radius must be a number or a fraction, got {given!r}: as in --radius 8/255"
+
+
+@pytest.mark.parametrize(("given", "radius"), [("8/255", 8 / 255), ("0.25", 0.25), ("0", 0.0), ("1e-2", 0.01)])
+def test_a_radius_is_a_number_or_a_fraction(given, radius):
+    assert parse_number("--radius", given) == radius
+    attack = red_team_spec("cifar10-small", norm="l2", radius=parse_number("--radius", given)).threats["APGD"].threat
+    assert attack.radius == radius
+    assert parse_number("--radius", None) is None
 
 
 LITTLE = ["--images", "2", "--norm", "linf", "--radius", "0.02", "--quiet"]

@@ -1,12 +1,15 @@
 """Searches, smoothings, fronts and threats of a caller's own code, by name in a spec."""
 
+import json
 import textwrap
 
 import pytest
 from testbed.refusals import refused
 
 import drq
+from drq.commands.cli import main
 from drq.evaluation import reading
+from drq.system.code import load_object
 
 CODE = """
     from dataclasses import dataclass
@@ -133,3 +136,54 @@ def test_mistakes(mistake):
     role, given, words = MISTAKES[mistake]
     key = "explore" if role == "search" else role
     refused(reading.defence, "mine", {"norm": "l2", "radius": 0.1, key: given}, "defences.mine", words=words)
+
+
+@pytest.fixture
+def beside(tmp_path):
+    """A folder that Python does not look in, with a spec, a module and a package."""
+    folder = tmp_path / "elsewhere"
+    (folder / "lost_package").mkdir(parents=True)
+    (folder / "lost_code.py").write_text("raise AssertionError('nobody asked for it to run')")
+    return folder
+
+
+NAMED = {
+    "a model": {"models": ["python:lost_code:model"], "data": ["digits"]},
+    "a model behind another name": {"models": ["denoised:python:lost_code:model"], "data": ["digits"]},
+    "a defence": {"models": ["digits"], "data": ["digits"], "defences": {"mine": {"defence": "python:lost_code:defended"}}},
+    "a view": {"models": ["digits"], "data": ["digits"], "defences": {"mine": {"views": "Mirror() + python:lost_code:darker"}}},
+}
+
+
+@pytest.mark.parametrize("named", NAMED)
+@pytest.mark.parametrize("module", ["lost_code", "lost_package.inside"])
+def test_a_module_beside_the_spec_is_told_with_what_to_do(named, module, beside, capsys):
+    file = beside / "mine.json"
+    file.write_text(json.dumps(NAMED[named]).replace("lost_code", module))
+    top = module.partition(".")[0]
+    rule = f"{top} must be a module that can be imported, got one beside mine.json, where Python does not look: "
+    refused(drq.Spec.read, file, allow_code=True, words=[rule, f"start with PYTHONPATH={beside.resolve()}"])
+    assert main(["evaluate", str(file), "--allow-code", "--out", str(beside / "run")]) == 2
+    assert capsys.readouterr().err.startswith(f"drq: {rule}")
+    refused(drq.Spec.read, file, words=["must not run code unasked", "--allow-code"])  # which comes first
+
+
+def test_what_can_be_imported_or_lies_nowhere_is_left_to_the_import(beside, monkeypatch):
+    table = NAMED["a view"]
+    file = beside / "mine.json"
+    monkeypatch.syspath_prepend(str(beside))
+    (beside / "lost_code.py").write_text("def darker(x):\n    return x / 2")
+    file.write_text(json.dumps(table))
+    assert drq.Spec.read(file, allow_code=True).defences
+    file.write_text(json.dumps(table).replace("lost_code", "nowhere_at_all"))
+    refused(drq.Spec.read, file, allow_code=True, words=["nowhere_at_all must be a module", "put its folder in PYTHONPATH"])
+
+
+def test_a_module_in_this_folder_is_told_too(beside, monkeypatch):
+    monkeypatch.chdir(beside)
+    (beside / "nearby_code.py").write_text("raise AssertionError('nobody looked here')")
+    words = ["got 'No module named 'nearby_code''", "it lies in this folder: start with PYTHONPATH=."]
+    refused(load_object, "nearby_code:model", words=words)
+    (beside / "broken_code.py").write_text("import nowhere_at_all")
+    monkeypatch.syspath_prepend(str(beside))
+    refused(load_object, "broken_code:model", words=["No module named 'nowhere_at_all'", "install it, or put its folder in"])

@@ -59,6 +59,19 @@ BAD = {  # what is wrong: the spec, and words that the refusal must have
     "a model for a threat": (spec(threats={"mine": network()}), ["threats.mine must be a threat", "got Sequential("]),
     "a number in a trial": (spec(threats={"mine": Trial(threat=5)}), ["threats.mine must be a threat", "got 5"]),
     "an unknown setting": (threat(**PGD, stpes=3), ["threats.mine must have settings that exist, got 'stpes'", "mean steps?"]),
+    "the radius of a threat by another name": (
+        threat(threat="PGD", norm="linf", eps="8/255"),
+        ["threats.mine must have settings that exist, got 'eps'", "did you mean radius?"],
+    ),
+    "steps by another name": (threat(**PGD, nb_iter=3), ["got 'nb_iter'", "did you mean steps?"]),
+    "the radius of DRQ by another name": (
+        defence(norm="linf", eps="8/255"),
+        ["defences.mine must have settings that exist, got 'eps'", "did you mean radius?"],
+    ),
+    "the radius of a peer by another name": (
+        defence(defence="hedge", epsilon="8/255"),
+        ["defences.mine must have settings that exist, got 'epsilon'", "did you mean radius?"],
+    ),
     "a setting of what changes nothing": (threat(threat="clean", radius=1), ["got 'radius'", "it has no settings"]),
     "a radius below 0": (threat(**PGD | {"radius": -0.1}), ["threats.mine: radius must be finite and at least 0, got -0.1"]),
     "a fraction of 0": (threat(**PGD | {"radius": "8/0"}), ["threats.mine: radius must be a number, got '8/0'"]),

@@ -52,10 +52,10 @@ BAD = {
     "features": (lambda: robust().decide(inputs(0, 3, 5)), "model must accept x, got shape (1, 5) and torch.float64 for one row: check the batch dimension"),
     "no batch dimension": (
         lambda: robust(nn.Sequential(nn.Conv2d(3, 5, 1), nn.Flatten(), nn.Linear(20, 3)).eval()).decide(torch.rand(3, 2, 2)),
-        "model must accept x, got shape (1, 2, 2)",
+        "x must be a batch (N, ...), got one sample of shape (3, 2, 2): x[None] is a batch of one",
     ),
-    "training": (lambda: robust(nn.Linear(4, 3).double()).decide(X), "model must be in evaluation mode, got a module in training mode"),
-    "part in training": (lambda: robust(Dropped()).decide(X), "call model.eval() first"),
+    "training": (lambda: robust(nn.Linear(4, 3).double()).decide(X), "model must be in evaluation mode, got model (Linear) in training mode: call model.eval()"),
+    "part in training": (lambda: robust(Dropped()).decide(X), "got model.dropout (Dropout) in training mode: call model.eval() first"),
     "detached": (lambda: robust(lambda x: ok(x.detach())).decide(X), "model must let gradients reach its input, got an output detached"),
     "constant": (lambda: robust(lambda x: torch.zeros(len(x), 3)).decide(X), "model must let gradients reach its input"),
     "flat output": (lambda: robust(lambda x: x.sum(1)).decide(X), "model must return logits of shape (N, C), got shape (1,) for input (1, 4)"),

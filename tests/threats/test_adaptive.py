@@ -55,7 +55,7 @@ def test_the_ratio_is_1_where_inner_steps_pass_gradients_on_unchanged() -> None:
 def test_flat_models_are_reported_as_zero_gradients() -> None:
     class Flat(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.stack([0 * x.sum(1), 0 * x.sum(1) + 1], 1)
+            return torch.stack([0 * x.sum(1), 0 * x.sum(1) + 2], 1)
 
     robust, x = drq.DRQ(Flat().eval(), "l2", 0.1, explore=SHORT, quantify=SHORT), inputs(0, 3, 2)
     shifted = threats.EndToEnd("l2", 0.1, 2).run(robust, x, torch.ones(3, dtype=torch.long))
