@@ -29,15 +29,19 @@ BITS_PER_SAMPLE, ORIENTATION = 258, 274  # tags of TIFF and EXIF
 _one_reader = threading.Lock()  # the filters of warnings belong to the process: two readers would restore each other's
 
 
-def read(path: str | os.PathLike[str] | bytes) -> Image:
+def read(path: str | os.PathLike[str] | bytes, name: str | None = None) -> Image:
     """The picture in a file, or in its bytes, as 8-bit RGB, upright.
 
     Colours become what a person sees, as far as the pixels alone tell: the rotation of the camera is applied, transparent parts
     lie on white, 16-bit samples keep their high byte, CMYK is converted without a colour profile (no profile is applied).
     Whatever cannot be read whole is refused, and so is what would fill the memory, before it is decoded.
+
+    Args:
+        path: of the file, or its content.
+        name: what it is called where it is refused; None for the path.
     """
     modules = _pillow()
-    name = "the bytes" if isinstance(path, bytes) else repr(os.fspath(path))
+    name = repr(name) if name is not None else "the bytes" if isinstance(path, bytes) else repr(os.fspath(path))
     data = path if isinstance(path, bytes) else _content(Path(path), name)
     require(len(data) > 0, "path", "hold a picture", f"{name} with 0 bytes", "copy or export it again")
     rule = "be False while pictures are read"
