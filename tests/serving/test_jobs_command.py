@@ -4,9 +4,15 @@ import csv
 import io
 import json
 import re
+import shlex
+import tarfile
+import zipfile
+from pathlib import Path
 
 import pytest
+from testbed.repository import ROOT
 
+from drq.serving.rows import COLUMNS
 from drq.system import progress
 
 MODEL = "python:testbed.brightness:stripes"
@@ -95,8 +101,6 @@ def test_another_threshold_is_refused_and_named(photos, command, tmp_path):
 
 
 def test_archives_and_lists_are_shown_as_files_are(photos, command, tmp_path):
-    import tarfile
-
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
         archive.add(photos[2], "100.png")
     (tmp_path / "list.txt").write_text(f"{photos[2]}\n")
@@ -107,3 +111,26 @@ def test_archives_and_lists_are_shown_as_files_are(photos, command, tmp_path):
     assert (first["picture"], second["picture"]) == (photos[2], f"{tmp_path / 'a.tar.gz'}/100.png")
     assert [first[name] for name in ("answer", "margin", "passes")] == [second[name] for name in ("answer", "margin", "passes")]
     assert [each.exists() for each in (tmp_path / "why-1.png", tmp_path / "why-2.png")] == [True, True]
+
+
+def test_the_commands_of_the_page_run(photos, command, tmp_path, monkeypatch):
+    """Those in docs/pictures.md; that for Ray finds all rows there."""
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    for name, photo in zip("abc", photos, strict=False):
+        Path("photos", f"{name}.png").write_bytes(Path(photo).read_bytes())
+    with zipfile.ZipFile("more.zip", "w") as archive:
+        archive.write(photos[3], "d.png")
+    Path("list.txt").write_text(f"{photos[3]}\n")
+    page = (ROOT / "docs" / "pictures.md").read_text()
+    lines = [line for block in re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+    assert len(lines) == 3
+    for line in lines:
+        program, name, *rest = shlex.split(line)
+        assert (program, name) == ("drq", "predict")
+        assert command(*rest, "--model", "cifar10-tiny")[0] == 0
+    assert [row["file"] for row in map(json.loads, Path("answers.jsonl").read_text().splitlines())] == [
+        *("photos/a.png", "photos/b.png", "photos/c.png", "more.zip/d.png", photos[3])
+    ]
+    columns = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `")))
+    assert columns == [*COLUMNS]
