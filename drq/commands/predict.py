@@ -180,10 +180,7 @@ def _show(
     from drq.serving.predict import card_files
     from drq.serving.prediction import Refusal
 
-    rule, remedy = "name a file beside --json", "standard output has room for one of them"
-    require(not (as_json and csv == "-"), "--csv", rule, "-", remedy)
-    drawable = pixels is None or (explain is not None and pixels >= 2)
-    require(drawable, "--slice", "be at least 2, beside --explain", pixels, "20 show where regions are, 60 their shape")
+    _check_shown(csv, explain, pixels, as_json)
     found, counts, seconds, names = [], Counter[str](), 0.0, listed(paths)
     cards = card_files(explain, len(names))
     with terminal.csv_writer(csv) as put_row:
@@ -214,6 +211,14 @@ def _show(
     elif csv != "-":
         terminal.show_totals(len(names), counts, seconds, csv, not predictor.robust.ball_searched)
     return MISTAKE if counts["error"] else 0
+
+
+def _check_shown(csv: str | None, explain: str | None, pixels: int | None, as_json: bool) -> None:
+    """Check how answers are shown, before a model is loaded."""
+    rule, remedy = "name a file beside --json", "standard output has room for one of them"
+    require(not (as_json and csv == "-"), "--csv", rule, "-", remedy)
+    drawable = pixels is None or (explain is not None and pixels >= 2)
+    require(drawable, "--slice", "be at least 2, beside --explain", pixels, "20 show where regions are, 60 their shape")
 
 
 def _explain(card: Callable[[], None], path: Path, facts: dict[str, Any], aloud: bool) -> None:

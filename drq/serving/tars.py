@@ -13,7 +13,7 @@ from typing import IO, NamedTuple, Protocol
 
 from drq.errors import InputError, one_line, require
 from drq.images import BYTES
-from drq.serving.picture import Held, Place, Unreadable
+from drq.serving.picture import Held, Place, Unreadable, is_shown
 
 CHUNK = 2**18  # bytes
 HEADER = 2**18  # bytes of one header at most: it may claim any length
@@ -118,32 +118,32 @@ def members(path: str, read: bool) -> Iterator[tuple[str, Place]]:
 
     Args:
         path: of the tar.
-        read: whether the bytes of members of a packed tar are read; else they only pass.
+        read: whether the bytes of pictures in a packed tar are read; else they only pass.
     """
-    ending = next(each for each in UNPACKED if path.lower().endswith(each))
-    unpacked = UNPACKED[ending]
+    unpacked = UNPACKED[next(each for each in UNPACKED if path.lower().endswith(each))]
     with Path(path).open("rb") as file:
         forward = _Seeking(file) if unpacked is None else _Forward(unpacked(file))
         try:
             with tarfile.TarFile(fileobj=forward) as tar:  # type: ignore[arg-type]  # it needs no more of a file than this
-                while (member := tar.next()) is not None:
-                    tar.members.clear()  # type: ignore[attr-defined]  # it would keep all of them
-                    tar.pax_headers = {}
-                    if member.isdir():
-                        continue
-                    try:
-                        place = _place(path, member, None if unpacked is None else forward, read)
-                    except Exception:
-                        yield (
-                            member.name,
-                            Unreadable(CUT.format(member.name)),
-                        )
-                        raise
-                    yield member.name, place
+                yield from _members(path, tar, None if unpacked is None else forward, read)
         except (OSError, InputError):
             raise
         except Exception as error:  # a damaged or hostile file makes decoders raise anything
             raise InputError(one_line(error)) from error
+
+
+def _members(path: str, tar: tarfile.TarFile, packed: _Forward | None, read: bool) -> Iterator[tuple[str, Place]]:
+    while (member := tar.next()) is not None:
+        tar.members.clear()  # type: ignore[attr-defined]  # it would keep all of them
+        tar.pax_headers = {}
+        if member.isdir():
+            continue
+        try:
+            place = _place(path, member, packed, read and is_shown(member.name))
+        except Exception:
+            yield member.name, Unreadable(CUT.format(member.name))
+            raise
+        yield member.name, place
 
 
 def _place(path: str, member: tarfile.TarInfo, packed: _Forward | None, read: bool) -> Place:

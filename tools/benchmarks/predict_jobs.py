@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,28 +155,36 @@ def peak(command: Sequence[str]) -> float:
     return int(done.stdout.split()[-1]) / 1024
 
 
-def pace(found: Answering, folder: Path, out: Path, rounds: int) -> list[tuple[float, float]]:
-    """Return the seconds of ``decide`` on all batches and of the whole job, measured in turns in this process."""
+def pace(found: Answering, folder: Path, out: Path, rounds: int) -> list[list[float]]:
+    """Return the seconds of ``decide`` on all batches and of the whole job, in turns here, each with those of the processors."""
     paths, predictor = [str(folder)], found.predictor
     work = with_inputs(predictor, parts(paths, survey(paths, b""), together(predictor)))
     batches = [torch.stack([*part.read.x.values()]) for part in work if part.read]
-    measured = []
-    for _ in range(rounds):
-        began = time.perf_counter()
+
+    def deciding() -> None:
         for x in batches:
             predictor.robust.decide(x, progress=False)
-        middle = time.perf_counter()
+
+    def whole() -> None:
         fill(found, paths, out, Local(), restart=True)
-        measured.append((middle - began, time.perf_counter() - middle))
+
+    measured = []
+    for _ in range(rounds):
+        row = []
+        for call in (deciding, whole):
+            began, busy = time.perf_counter(), time.process_time()
+            call()
+            row += [time.perf_counter() - began, time.process_time() - busy]
+        measured.append(row)
     return measured
 
 
-def told(measured: Iterable[tuple[float, float]], count: int) -> str:
-    """Return the pace in words, of every round and of the quickest of both."""
-    decide, job_ = (min(each) for each in zip(*measured, strict=True))
-    rounds = ", ".join(f"{one / other:.1%}" for one, other in measured)
-    share = f"{decide / job_:.1%} of decide alone ({count / decide:.0f}); by rounds {rounds}"
-    return f"{count / job_:.0f} pictures a second, {share}"
+def told(measured: Sequence[Sequence[float]], count: int) -> str:
+    """Return the pace in words: of the quickest of all rounds, and by the time of processors, which other work does not touch."""
+    decide, busy, job_, job_busy = (min(each) for each in zip(*measured, strict=True))
+    rounds = ", ".join(f"{row[0] / row[2]:.1%}" for row in measured)
+    quickest = f"{count / job_:.0f} pictures a second, {decide / job_:.1%} of decide alone ({count / decide:.0f})"
+    return f"{quickest}; by rounds {rounds}; {busy / job_busy:.1%} if reading did not overlap, by the time of processors"
 
 
 def main() -> None:
