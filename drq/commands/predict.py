@@ -67,8 +67,8 @@ def predict(
         str | None, typer.Option(metavar="FOLDER", help="Learn a gate from pictures of yours, without labels.")
     ] = None,
     abstain_below: Annotated[
-        float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.", show_default=False)
-    ] = 0.0,
+        float | None, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")
+    ] = None,
     device: Annotated[
         str, typer.Option(help="Where to run, such as cpu or cuda.", autocompletion=complete_with(DEVICES))
     ] = "cpu",
@@ -96,7 +96,7 @@ def predict(
 ) -> int:
     """Say what pictures show, how far to trust it, and what that cost.
 
-    With the extra imagenet, imagenet-lite0 answers from ten of its 1000 classes; without it cifar10-small, which knows ten.
+    Without the extra imagenet, cifar10-small answers, which knows ten classes.
     """
     from drq.serving.answering import Asked
 

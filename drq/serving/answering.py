@@ -27,7 +27,7 @@ class Asked:
     classes: int | None = None
     views: str | None = None
     gate: str | Gate | None = None  # a folder to learn it from, or what was learnt
-    abstain_below: float = 0.0
+    abstain_below: float | None = None
     device: str = "cpu"
     download: bool = False
 
@@ -51,7 +51,8 @@ class Answering(NamedTuple):
         predictor, asked = self.predictor, self.asked
         found = {name: plain(value) for name, value in predictor.robust.settings.items() if name not in APART}
         said = {"model": asked.model, "model_sha256": self.model_sha256, "preset": asked.preset, "threshold": self.below}
-        return said | found | {"class_names": list(predictor.card.classes or ()), "drq": __version__}
+        of_card = {"input": plain(predictor.card.view), "class_names": list(predictor.card.classes or ())}
+        return said | found | of_card | {"drq": __version__}
 
 
 def answering(asked: Asked, *, keep_points: bool = False, progress: bool = False) -> Answering:
@@ -63,7 +64,8 @@ def answering(asked: Asked, *, keep_points: bool = False, progress: bool = False
         progress: whether it is shown how far learning a gate is.
     """
     remedy = "margins are differences of robustness"
-    require(0 <= asked.abstain_below <= 1, "--abstain-below", "lie between 0 and 1", asked.abstain_below, remedy)
+    below = 0.0 if asked.abstain_below is None else asked.abstain_below
+    require(0 <= below <= 1, "--abstain-below", "lie between 0 and 1", below, remedy)
     given = {name: value for name in ("views", "radius") if (value := getattr(asked, name)) is not None}
     chosen = choose_model(asked.model, asked.preset, asked.classes, given)
     options: dict[str, Any] = {"download": True} if asked.download else {}
@@ -72,4 +74,4 @@ def answering(asked: Asked, *, keep_points: bool = False, progress: bool = False
     predictor = Predictor(chosen.model, *where, **options)
     learnt = predictor.robust.gate if asked.gate is not None else None
     settled = replace(asked, model=chosen.model, preset=chosen.preset, classes=chosen.classes, gate=learnt)
-    return Answering(predictor, asked.abstain_below, tuple(filter(None, (chosen.note, predictor.promise))), settled)
+    return Answering(predictor, below, tuple(filter(None, (chosen.note, predictor.promise))), settled)
