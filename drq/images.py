@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import threading
 import warnings
 from collections.abc import Iterator
@@ -202,14 +203,25 @@ def _refusal(error: Exception, name: str) -> InputError:
 def _content(path: Path, name: str) -> bytes:
     """The bytes of a file; never of a pipe or a device, which may not end."""
     try:
-        require(path.exists(), "path", "name a file", f"{name}, which does not exist", "check the name and the folder")
-        require(not path.is_dir(), "path", "name a file", f"{name}, a folder", "name one picture in it")
-        require(path.is_file(), "path", "name a file", f"{name}, a device or pipe", "save what comes from it first")
-        size = path.stat().st_size
-        require(size <= BYTES, "path", f"name a file of at most {BYTES:,} bytes", f"{name} of {size:,}", "make it smaller first")
+        found = _status(path)
+        if found is None:
+            rule, remedy = "name a file", "check the name and the folder"
+            raise InputError(f"path must {rule}, got {name}, which does not exist: {remedy}")
+        require(not stat.S_ISDIR(found.st_mode), "path", "name a file", f"{name}, a folder", "name one picture in it")
+        require(stat.S_ISREG(found.st_mode), "path", "name a file", f"{name}, a device or pipe", "save what comes from it first")
+        got = f"{name} of {found.st_size:,}"
+        require(found.st_size <= BYTES, "path", f"name a file of at most {BYTES:,} bytes", got, "make it smaller first")
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"path must name a file that can be read, got {name} ({error.strerror}): check its rights") from error
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """What the system says of a path; None where nothing is there, as under a name that can be none."""
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
 
 
 def _is_size(value: object) -> bool:

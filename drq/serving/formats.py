@@ -41,8 +41,7 @@ class Csv:
 
     def line(self, row: Row) -> bytes:
         """The row, to the end of its line."""
-        values = (row[name] for name in COLUMNS)
-        return self._line(tuple(each if each is None or isinstance(each, str) else json.dumps(each) for each in values))
+        return self._line(tuple(map(_cell, map(row.__getitem__, COLUMNS))))
 
     def row(self, record: bytes) -> Row:
         """What was written, or a ValueError."""
@@ -52,6 +51,11 @@ class Csv:
             raise ValueError(str(error)) from error
         pairs = zip(COLUMNS, cells, strict=True)
         return {name: None if cell == "" else cell if name in TEXTS else json.loads(cell) for name, cell in pairs}
+
+
+def _cell(value: str | float | None) -> str | None:
+    """A value as JSON has it, but for texts, and empty where there is none."""
+    return value if value is None or isinstance(value, str) else repr(value) if type(value) is float else json.dumps(value)
 
 
 class JsonLines:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drq import images
 from drq.data.folders import ENDINGS
-from drq.errors import InputError, require
+from drq.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -51,12 +51,10 @@ class Picture(NamedTuple):
         """It as 8-bit RGB, upright; refused in one line where it cannot be read."""
         if not isinstance(self.place, str):
             return images.read(self._content(self.place), self.name)
-        if is_folder(self.place):
-            readable = os.access(self.place, os.R_OK | os.X_OK)
-            require(readable, "a folder", "be one that can be read", repr(self.name), "check its rights")
-            remedy = f"those that end in {', '.join(sorted(ENDINGS))} and are not hidden are found, others must be named"
-            raise InputError(f"a folder must have pictures in it, got none in {self.name!r}: {remedy}")
-        return images.read(self.place, self.name)
+        try:
+            return images.read(self.place, self.name)
+        except InputError as error:
+            raise (InputError(_no_pictures(self.place, self.name)) if is_folder(self.place) else error) from error
 
     def _content(self, place: Place) -> bytes:
         try:
@@ -64,6 +62,14 @@ class Picture(NamedTuple):
         except OSError as error:
             rule, remedy = "name a file that can be read", "check the archive"
             raise InputError(f"path must {rule}, got {self.name!r} ({error.strerror}): {remedy}") from error
+
+
+def _no_pictures(folder: str, name: str) -> str:
+    """Why a folder stands where a picture should: otherwise those in it would."""
+    if not os.access(folder, os.R_OK | os.X_OK):
+        return f"a folder must be one that can be read, got {name!r}: check its rights"
+    remedy = f"those that end in {', '.join(sorted(ENDINGS))} and are not hidden are found, others must be named"
+    return f"a folder must have pictures in it, got none in {name!r}: {remedy}"
 
 
 def is_folder(path: str) -> bool:
