@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import threading
 import warnings
 from collections.abc import Iterator
@@ -29,15 +30,19 @@ BITS_PER_SAMPLE, ORIENTATION = 258, 274  # tags of TIFF and EXIF
 _one_reader = threading.Lock()  # the filters of warnings belong to the process: two readers would restore each other's
 
 
-def read(path: str | os.PathLike[str] | bytes) -> Image:
+def read(path: str | os.PathLike[str] | bytes, name: str | None = None) -> Image:
     """The picture in a file, or in its bytes, as 8-bit RGB, upright.
 
     Colours become what a person sees, as far as the pixels alone tell: the rotation of the camera is applied, transparent parts
     lie on white, 16-bit samples keep their high byte, CMYK is converted without a colour profile (no profile is applied).
     Whatever cannot be read whole is refused, and so is what would fill the memory, before it is decoded.
+
+    Args:
+        path: of the file, or its content.
+        name: what it is called where it is refused; None for the path.
     """
     modules = _pillow()
-    name = "the bytes" if isinstance(path, bytes) else repr(os.fspath(path))
+    name = repr(name) if name is not None else "the bytes" if isinstance(path, bytes) else repr(os.fspath(path))
     data = path if isinstance(path, bytes) else _content(Path(path), name)
     require(len(data) > 0, "path", "hold a picture", f"{name} with 0 bytes", "copy or export it again")
     rule = "be False while pictures are read"
@@ -198,14 +203,25 @@ def _refusal(error: Exception, name: str) -> InputError:
 def _content(path: Path, name: str) -> bytes:
     """The bytes of a file; never of a pipe or a device, which may not end."""
     try:
-        require(path.exists(), "path", "name a file", f"{name}, which does not exist", "check the name and the folder")
-        require(not path.is_dir(), "path", "name a file", f"{name}, a folder", "name one picture in it")
-        require(path.is_file(), "path", "name a file", f"{name}, a device or pipe", "save what comes from it first")
-        size = path.stat().st_size
-        require(size <= BYTES, "path", f"name a file of at most {BYTES:,} bytes", f"{name} of {size:,}", "make it smaller first")
+        found = _status(path)
+        if found is None:
+            rule, remedy = "name a file", "check the name and the folder"
+            raise InputError(f"path must {rule}, got {name}, which does not exist: {remedy}")
+        require(not stat.S_ISDIR(found.st_mode), "path", "name a file", f"{name}, a folder", "name one picture in it")
+        require(stat.S_ISREG(found.st_mode), "path", "name a file", f"{name}, a device or pipe", "save what comes from it first")
+        got = f"{name} of {found.st_size:,}"
+        require(found.st_size <= BYTES, "path", f"name a file of at most {BYTES:,} bytes", got, "make it smaller first")
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"path must name a file that can be read, got {name} ({error.strerror}): check its rights") from error
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """What the system says of a path; None where nothing is there, as under a name that can be none."""
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
 
 
 def _is_size(value: object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from drq import registry
 
 DEVICES = ("cpu", "cuda")
+ENGINES = ("local", "ray")
 BENCH_PARTS = ("speed", "agreement", "classes", "batch", "size", "attacks", "imagenet")
 SPLITS = ("test", "train", "val")
 

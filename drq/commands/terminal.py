@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -25,6 +25,9 @@ from drq.models.digits import Track
 from drq.serving.prediction import Prediction
 from drq.system.files import atomic_write
 from drq.system.progress import ProgressOption
+
+if TYPE_CHECKING:
+    from drq.serving.table import Totals
 
 SHOWN = 5  # classes that are shown of a picture
 FEW = 3  # up to so many pictures are shown in full
@@ -176,6 +179,15 @@ def show_totals(pictures: int, counts: Counter[str], seconds: float, place: str 
         show(f"{f'{place}: ' if place else ''}{', '.join(parts)}.", cost(counts["passes"], seconds))
     if not place and not counts["error"]:
         show_legend(views)
+
+
+def show_rows(place: str, totals: Totals) -> None:
+    """Print what a table holds."""
+    texts = {"before": "there before", "abstained": "below the threshold", "refused": "without an answer, see the column error"}
+    parts = [f"{count:,} {words}" for name, words in texts.items() if (count := getattr(totals, name))]
+    were = "was" if totals.twice == 1 else "were"
+    twice = f" {totals.twice:,} {were} named more than once, which is answered once." if totals.twice else ""
+    show(f"{place}: {', '.join([f'{totals.rows:,} rows', *parts])}.{twice}", cost(totals.passes, totals.seconds))
 
 
 def show_prediction(found: Prediction, abstain_below: float) -> None:

@@ -1,12 +1,12 @@
-"""Engines that judge shards: in this process, or on a Ray cluster. Both give the same rows."""
+"""Engines that work on shards: in this process, or on a Ray cluster. Both give the same rows."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from drq.errors import InputError, MissingError, imported, nearest, one_line, require
 from drq.evaluation.judging import ShardRows, judge
@@ -18,24 +18,48 @@ Outcome = tuple[Shard, ShardRows | MissingError]
 RETRIES = 3  # of a shard whose worker was lost
 
 
+class Needs(Protocol):
+    """What an engine asks of a context: on what its shards are worked."""
+
+    @property
+    def threads(self) -> int:
+        """Of torch, each on a processor."""
+
+    @property
+    def device(self) -> str:
+        """Where the model runs."""
+
+
+C = TypeVar("C", bound=Needs)
+S = TypeVar("S")
+R = TypeVar("R")
+
+
 class Engine(Protocol):
-    """Judges shards, in any order."""
+    """Works on shards, in any order."""
 
     name: str
 
     def run(self, context: WorkerContext, shards: Iterable[Shard]) -> Iterator[Outcome]:
-        """The rows of every shard, or what this machine lacks for it."""
+        """The rows of every shard of an evaluation, or what this machine lacks for it."""
+
+    def each(self, work: Callable[[C, S], R], context: C, shards: Iterable[S]) -> Generator[tuple[S, R]]:
+        """What a function makes of every shard, whatever shards are."""
 
 
 class Local:
-    """Judge shards in this process, one after the other."""
+    """Work on shards in this process, one after the other."""
 
     name = "local"
 
     def run(self, context: WorkerContext, shards: Iterable[Shard]) -> Iterator[Outcome]:
-        """The rows of every shard, or what this machine lacks for it."""
+        """The rows of every shard of an evaluation, or what this machine lacks for it."""
+        return self.each(attempt, context, shards)
+
+    def each(self, work: Callable[[C, S], R], context: C, shards: Iterable[S]) -> Generator[tuple[S, R]]:
+        """What a function makes of every shard, whatever shards are."""
         for shard in shards:
-            yield shard, attempt(context, shard)
+            yield shard, work(context, shard)
 
 
 def attempt(context: WorkerContext, shard: Shard) -> ShardRows | MissingError:
@@ -49,7 +73,7 @@ def attempt(context: WorkerContext, shard: Shard) -> ShardRows | MissingError:
 
 
 class OnRay:
-    """Judge shards as tasks of Ray, on this machine or a cluster. A shard whose worker is lost is tried again elsewhere.
+    """Work on shards as tasks of Ray, on this machine or a cluster. A shard whose worker is lost is tried again elsewhere.
 
     Args:
         address: of a running cluster ("auto" finds the one this machine belongs to); None starts one here, and stops it.
@@ -65,13 +89,17 @@ class OnRay:
         self.ray = imported("ray", "the engine ray", "pip install 'decision-region-quantification[ray]'")
 
     def run(self, context: WorkerContext, shards: Iterable[Shard]) -> Iterator[Outcome]:
-        """The rows of every shard, in the order in which they come."""
+        """The rows of every shard of an evaluation, in the order in which they come."""
+        return self.each(attempt, context, shards)
+
+    def each(self, work: Callable[[C, S], R], context: C, shards: Iterable[S]) -> Generator[tuple[S, R]]:
+        """What a function makes of every shard, in the order in which it comes."""
         ray = self.ray
         ours = not ray.is_initialized()
         if ours:
             self._start()
         try:
-            yield from self._run(context, iter(shards))
+            yield from self._each(work, context, iter(shards))
         finally:
             if ours:
                 ray.shutdown()
@@ -86,7 +114,7 @@ class OnRay:
             remedy = "check it with ray status, or leave it out to start one here"
             raise InputError(f"address must lead to a Ray cluster, got {self.address!r} ({one_line(error)}): {remedy}") from error
 
-    def _run(self, context: WorkerContext, shards: Iterator[Shard]) -> Iterator[Outcome]:
+    def _each(self, work: Callable[[C, S], R], context: C, shards: Iterator[S]) -> Iterator[tuple[S, R]]:
         ray = self.ray
         resources = ray.cluster_resources()
         need: dict[str, Any] = {"num_cpus": context.threads, "max_retries": RETRIES}
@@ -95,19 +123,19 @@ class OnRay:
             need["num_gpus"], places = 1, resources.get("GPU", 0)
         busy = max(1, self.workers or int(places))
         shared = ray.put(context)
-        work = ray.remote(**need)(attempt)
-        waiting: dict[Any, Shard] = {}
+        task = ray.remote(**need)(work)
+        waiting: dict[Any, S] = {}
         while True:
             for shard in islice(shards, busy + 1 - len(waiting)):  # one more than places, so that none is idle
-                waiting[work.remote(shared, shard)] = shard
+                waiting[task.remote(shared, shard)] = shard
             if not waiting:
                 return
             ready, _ = ray.wait([*waiting], num_returns=1)
             yield waiting.pop(ready[0]), self._result(ready[0])
 
-    def _result(self, reference: Any) -> ShardRows | MissingError:
+    def _result(self, reference: Any) -> Any:
         try:
-            return self.ray.get(reference)  # type: ignore[no-any-return]
+            return self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:
             cause = error.as_instanceof_cause()
             raise (InputError(str(error.cause)) if isinstance(error.cause, InputError) else cause) from None

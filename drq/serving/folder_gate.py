@@ -10,7 +10,8 @@ from torch import Tensor
 
 from drq.drq import DRQ
 from drq.errors import require
-from drq.serving.listing import is_folder, listed
+from drq.serving.listing import listed
+from drq.serving.picture import is_folder
 from drq.views.gate import FEW
 
 MOST = 1000  # pictures that are looked at; more would promise little more

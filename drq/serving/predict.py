@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import islice, starmap
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from drq import images
-from drq.data.folders import ENDINGS
 from drq.decision import Decision
 from drq.drq import DRQ
 from drq.errors import InputError, imported, require
@@ -22,14 +20,25 @@ from drq.models.classifier import Card
 from drq.models.loading import load
 from drq.presets import has_ball, named
 from drq.serving.folder_gate import learn_gate
-from drq.serving.listing import is_folder
-from drq.serving.prediction import Class, Prediction, Refusal
+from drq.serving.picture import Picture
+from drq.serving.prediction import Prediction, Refusal, predicted
+from drq.serving.rows import Row, refused, rows
 from drq.system.files import atomic_write
 from drq.system.progress import ProgressOption
+from drq.views.gate import Gate
 from drq.views.seen import Seen, seen
 
 UNGATED = "{model} has no gate for {views}, so that its answers are ungated: --gate FOLDER learns one from pictures of yours"
 BATCH = 32  # pictures decided at once on a GPU, which one alone leaves idle; on a CPU it gains little and delays what is shown
+T = TypeVar("T")
+Decide = Callable[[Sequence[Picture], Sequence[Tensor]], list[T]]
+
+
+class Inputs(NamedTuple):
+    """Pictures that were read, by their place among those that were asked for."""
+
+    x: dict[int, Tensor]
+    refused: dict[int, str]  # why
 
 
 class Predictor:
@@ -44,7 +53,8 @@ class Predictor:
         preset: settings of DRQ by name, see :data:`drq.presets.PRESETS`.
         keep_points: whether answers can be explained.
         views: where to look in place of what the preset says, as text; functions that it names run.
-        gate: a folder of pictures from which a gate is learnt; None for that of the model's card, where the preset asks for it.
+        gate: a folder of pictures from which a gate is learnt, or a gate; None for that of the model's card, where the preset
+            asks for it.
         progress: whether it is shown how far learning is.
         options: of the loader.
     """
@@ -60,7 +70,7 @@ class Predictor:
         preset: str = "paper",
         *,
         views: str | None = None,
-        gate: str | None = None,
+        gate: str | Gate | None = None,
         progress: bool = False,
         **options: Any,
     ) -> None:
@@ -80,10 +90,15 @@ class Predictor:
         ball, looks = has_ball(settings), settings.get("views") is not None
         remedy = "give a radius too, or leave it out"
         require(ball or norm is None, "norm", "be left out where views are looked at, not balls", repr(norm), remedy)
+        most, wanted = len(card.classes or ()), settings.get("classes") or 0
+        fits, remedy = not most or wanted <= most, "leave it out, or another preset"
+        require(fits, "classes", f"be at most {most}, the model's classes", wanted, remedy)
         self.keep_points, self.device = keep_points, device
         self.robust = DRQ(self.model, keep_points=keep_points and ball, **settings)
         self.promise = ""  # of the gate, or that there is none
-        if gate is not None:
+        if isinstance(gate, Gate):
+            self.robust = self.robust.variant(gate=gate)
+        elif gate is not None:
             self.robust, learnt = learn_gate(self.robust, gate, self._input, chosen.changes, progress)
             self.promise = f"a gate learnt from {learnt}: {self.robust.gate}"
         elif self.robust.gate is not None:
@@ -93,101 +108,119 @@ class Predictor:
 
     def __call__(self, path: str | Path) -> Prediction:
         """The answer about the picture in a file."""
-        (answer,) = self._decide([str(path)], [self._input(str(path))])
+        picture = Picture(str(path), str(path))
+        (answer,) = self._decide([picture], [self._input(picture)])
         return answer
 
     def stream(
-        self, paths: Iterable[str], batch: int | None = None, tell: Callable[[float], None] | None = None
+        self, pictures: Iterable[str | Picture], batch: int | None = None, tell: Callable[[float], None] | None = None
     ) -> Iterator[Prediction | Refusal]:
         """The answers about pictures, in order. Those of a batch are decided at once, which changes only the time it takes.
 
         Args:
-            paths: of the pictures.
+            pictures: their paths, or :class:`drq.serving.picture.Picture`.
             batch: how many are decided at once; None for what suits the device.
             tell: is told how many are answered, again and again; those at work count in part.
         """
-        waiting, size, done = iter(paths), batch or (1 if torch.device(self.device).type == "cpu" else BATCH), 0
-        while some := [*islice(waiting, size)]:
+        waiting, size, done = iter(pictures), batch or (1 if self.on_cpu else BATCH), 0
+        while some := [Picture(each, each) if isinstance(each, str) else each for each in islice(waiting, size)]:
             yield from self._answers(some, False if tell is None else partial(_told, tell, done, len(some)))
             done += len(some)
             if tell is not None:
                 tell(done)
 
-    def _answers(self, paths: Sequence[str], progress: ProgressOption) -> Iterator[Prediction | Refusal]:
-        """About a batch: a picture that cannot be read stops no other."""
-        inputs, refusals = {}, {}
-        for place, path in enumerate(paths):  # a path may be given twice
-            try:
-                inputs[place] = self._input(path)
-            except InputError as error:
-                refusals[place] = Refusal(path, str(error))
-        decided = self._decided([paths[place] for place in inputs], [*inputs.values()], progress)
-        answers = refusals | dict(zip(inputs, decided, strict=True))
-        return (answers[place] for place in range(len(paths)))
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it answers on a CPU."""
+        return torch.device(self.device).type == "cpu"
 
-    def _decided(
-        self, paths: Sequence[str], inputs: Sequence[Tensor], progress: ProgressOption = False
-    ) -> list[Prediction | Refusal]:
-        """About inputs. Where one of them is refused, each is looked at alone."""
+    def inputs(self, pictures: Sequence[Picture]) -> Inputs:
+        """Pictures as the model takes them: one that cannot be read stops no other."""
+        read = Inputs({}, {})
+        for place, picture in enumerate(pictures):
+            try:
+                read.x[place] = self._input(picture)
+            except InputError as error:
+                read.refused[place] = str(error)
+        return read
+
+    def rows(self, pictures: Sequence[Picture], read: Inputs, below: float) -> list[Row]:
+        """The answers about pictures that were read, as rows of a table; it abstains where the margin is ``below`` that."""
+        decided = self._each([pictures[place] for place in read.x], [*read.x.values()], partial(self._rows, below))
+        found = dict(zip(read.x, decided, strict=True))
+        return [
+            each if isinstance(each := found.get(place), dict) else refused(name, each.error if each else read.refused[place])
+            for place, (name, _) in enumerate(pictures)
+        ]
+
+    def _answers(self, pictures: Sequence[Picture], progress: ProgressOption) -> Iterator[Prediction | Refusal]:
+        """About a batch."""
+        read = self.inputs(pictures)
+        count = len(read.x)  # whose progress is shown: of pictures that are looked at once more it would go back
+
+        def decide(some: Sequence[Picture], x: Sequence[Tensor]) -> list[Prediction]:
+            return self._decide(some, x, progress if len(some) == count else False)
+
+        decided = self._each([pictures[place] for place in read.x], [*read.x.values()], decide)
+        answers: dict[int, Prediction | Refusal] = dict(zip(read.x, decided, strict=True))
+        answers |= {place: Refusal(pictures[place].name, error) for place, error in read.refused.items()}
+        return (answers[place] for place in range(len(pictures)))
+
+    def _each(self, pictures: Sequence[Picture], inputs: Sequence[Tensor], decide: Decide[T]) -> list[T | Refusal]:
+        """What is decided about inputs. Where one of them is refused, each is looked at alone."""
         if not inputs:
             return []
         try:
-            return [*self._decide(paths, inputs, progress)]
+            return [*decide(pictures, inputs)]
         except InputError as error:
-            if len(paths) == 1:
-                return [Refusal(paths[0], str(error))]
-        return [answer for path, x in zip(paths, inputs, strict=True) for answer in self._decided([path], [x])]
+            if len(pictures) == 1:
+                return [Refusal(pictures[0].name, str(error))]
+        return [answer for each, x in zip(pictures, inputs, strict=True) for answer in self._each([each], [x], decide)]
 
-    def _input(self, path: str) -> Tensor:
+    def _input(self, picture: str | Picture) -> Tensor:
         """The picture as the model takes it."""
         assert self.card.view is not None
-        if is_folder(path):
-            readable = os.access(path, os.R_OK | os.X_OK)
-            require(readable, "a folder", "be one that can be read", repr(path), "check its rights")
-            remedy = f"those that end in {', '.join(sorted(ENDINGS))} and are not hidden are found, others must be named"
-            raise InputError(f"a folder must have pictures in it, got none in {path!r}: {remedy}")
-        return self.card.view(images.read(path)).to(self.device)
+        picture = Picture(picture, picture) if isinstance(picture, str) else picture
+        return self.card.view(picture.image()).to(self.device)
 
-    def _decide(self, paths: Sequence[str], inputs: Sequence[Tensor], progress: ProgressOption = False) -> list[Prediction]:
+    def _decide(
+        self, pictures: Sequence[Picture], inputs: Sequence[Tensor], progress: ProgressOption = False
+    ) -> list[Prediction]:
         x = torch.stack([*inputs])
         began = time.monotonic()
         decision = self.robust.decide(x, progress)
-        seconds = (time.monotonic() - began) / len(paths)
-        with torch.no_grad():
-            confidence = self.model(x).softmax(1)
-        return [
-            self._prediction(path, decision[place : place + 1], confidence[place].tolist(), seconds)
-            for place, path in enumerate(paths)
-        ]
+        seconds = (time.monotonic() - began) / len(pictures)
+        confidence = self._confidence(x, decision)
+        classes = self._classes(confidence.shape[1])
+        alone = [decision[place : place + 1] for place in range(len(pictures))]
+        facts = zip(pictures, alone, confidence.tolist(), strict=True)
+        found = [predicted(self.robust, self.card.name, classes, *each, seconds) for each in facts]
+        return found if self.keep_points else [replace(each, decision=None) for each in found]
 
-    def _prediction(self, path: str, decision: Decision, confidence: list[float], seconds: float) -> Prediction:
-        """What a decision about a single input says."""
-        names = self.card.classes or [f"class {number}" for number in range(len(confidence))]
-        rule = f"have a name for each of {len(confidence)} classes"
-        require(len(names) == len(confidence), "model", rule, f"{len(names)} names", "correct its card")
-        standard = confidence.index(max(confidence))  # of the model itself, without a front
-        views = self.robust.views
-        columns = zip(names, confidence, _robustness(decision), decision.exact[0].tolist(), strict=True)
-        return Prediction(
-            picture=path,
-            model=self.card.name,
-            answer=names[int(decision.label)],
-            standard=names[standard],
-            changed=int(decision.label) != standard,
-            robustness=float(decision.robustness[0, decision.label]),
-            margin=float(decision.margin),
-            radius=float(decision.radius) if decision.found else None,
-            norm=type(self.robust.norm).__name__.lower() if self.robust.ball_searched else None,
-            passes=int(decision.passes),
-            seconds=round(seconds, 3),
-            classes=tuple(sorted(starmap(Class, columns), key=_rank)),
-            views=0 if views is None else len(views),
-            view=None if views is None else views.names[int(decision.view)],
-            kept=bool(decision.kept),
-            gate_margin=float(decision.gate_margin) if decision.gate_margin.isfinite() else None,
-            forward_passes=int(decision.forward_passes),
-            decision=decision if self.keep_points else None,
+    def _rows(self, below: float, pictures: Sequence[Picture], inputs: Sequence[Tensor]) -> list[Row]:
+        x = torch.stack([*inputs])
+        began = time.monotonic()
+        decision = self.robust.decide(x, progress=False)
+        confidence = self._confidence(x, decision)
+        classes = self._classes(confidence.shape[1])
+        views = None if self.robust.views is None else self.robust.views.names
+        return rows([each.name for each in pictures], decision, confidence, classes, views, below, began)
+
+    def _confidence(self, x: Tensor, decision: Decision) -> Tensor:
+        """(N, C) confidence of the model itself, without a front: where there is none, the decision has it."""
+        if self.robust.front is None:
+            return decision.base_confidence
+        with torch.no_grad():
+            confidence: Tensor = self.model(x).softmax(1)
+        return confidence
+
+    def _classes(self, count: int) -> Sequence[str]:
+        """The names of so many classes."""
+        names = self.card.classes or [f"class {number}" for number in range(count)]
+        require(
+            len(names) == count, "model", f"have a name for each of {count} classes", f"{len(names)} names", "correct its card"
         )
+        return names
 
     def explain(self, found: Prediction, path: Path, pixels: int | None = None, progress: ProgressOption = False) -> None:
         """Draw the card of an answer to a file, with a slice of so many points a side; see :func:`drq.report.plots.card`."""
@@ -208,7 +241,7 @@ class Predictor:
         assert self.robust.views is not None
         assert found.decision is not None
         with torch.no_grad():
-            x = self.robust.after_front(self._input(found.picture)[None])
+            x = self.robust.after_front(self._input(found.source or found.picture)[None])
         return seen(self.model, self.robust.views, self.robust.gate, x, self.robust.bounds, found.decision.classes)
 
 
@@ -228,20 +261,6 @@ def card_files(path: str | None, count: int) -> list[Path]:
     require(usable, "--explain", "name a file that can be written", repr(path), remedy)
     imported("matplotlib", "--explain", "pip install 'decision-region-quantification[report]'")
     return [place] if count == 1 else [place.with_stem(f"{place.stem}-{number + 1}") for number in range(count)]
-
-
-def _rank(each: Class) -> tuple[float, bool, float]:
-    """The highest robustness first, what was not searched last; among equals the model's own order."""
-    return (1.0 if each.robustness is None else -each.robustness, not each.exact, -each.confidence)
-
-
-def _robustness(decision: Decision) -> list[float | None]:
-    """Of every class; None where it was not searched. What was pruned lies below the second, whatever its own bound is."""
-    second = int(decision.runner_up)
-    bound = decision.robustness[0, second] if second >= 0 else decision.robustness.max()
-    values = torch.where(decision.exact[0], decision.robustness[0], decision.robustness[0].clamp(max=bound)).tolist()
-    searched = {int(decision.label), int(decision.base_label), *decision.classes[0].tolist()}
-    return [value if number in searched else None for number, value in enumerate(values)]
 
 
 def _moved(model: nn.Module, device: str) -> nn.Module:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any, NamedTuple
 
+import torch
+
 from drq.decision import Decision
+from drq.drq import DRQ
+from drq.serving.picture import Picture
 
 
 class Class(NamedTuple):
@@ -39,6 +45,7 @@ class Prediction:
     gate_margin: float | None = None  # how far the evidence was above the threshold of the gate
     forward_passes: int = 0  # those of the passes that asked for no gradient
     decision: Decision | None = field(default=None, repr=False, compare=False)  # with its points, where they are kept
+    source: Picture | None = field(default=None, repr=False, compare=False)  # what was asked about, to be read once more
 
     def abstains(self, below: float) -> bool:
         """Whether the margin is too small to answer."""
@@ -48,7 +55,7 @@ class Prediction:
         """Made of what JSON knows; the answer is None where the margin is below ``abstain_below``."""
         abstained = self.abstains(abstain_below)
         return {
-            **{name: value for name, value in vars(self).items() if name != "decision"},
+            **{name: value for name, value in vars(self).items() if name not in ("decision", "source")},
             "answer": None if abstained else self.answer,
             "abstained": abstained,
             "classes": [each._asdict() for each in self.classes],
@@ -64,3 +71,57 @@ class Refusal(NamedTuple):
     def as_json(self, abstain_below: float = 0.0) -> dict[str, Any]:
         """Made of what JSON knows."""
         return self._asdict()
+
+
+def predicted(
+    robust: DRQ, model: str, names: Sequence[str], picture: Picture, decision: Decision, confidence: list[float], seconds: float
+) -> Prediction:
+    """What a decision about a single input says.
+
+    Args:
+        robust: that decided.
+        model: its name.
+        names: of the classes.
+        picture: that the input was made of.
+        decision: on it.
+        confidence: of the model itself in each class.
+        seconds: that it took.
+    """
+    standard = confidence.index(max(confidence))  # of the model itself, without a front
+    views = robust.views
+    columns = zip(names, confidence, _robustness(decision), decision.exact[0].tolist(), strict=True)
+    return Prediction(
+        picture=picture.name,
+        model=model,
+        answer=names[int(decision.label)],
+        standard=names[standard],
+        changed=int(decision.label) != standard,
+        robustness=float(decision.robustness[0, decision.label]),
+        margin=float(decision.margin),
+        radius=float(decision.radius) if decision.found else None,
+        norm=type(robust.norm).__name__.lower() if robust.ball_searched else None,
+        passes=int(decision.passes),
+        seconds=round(seconds, 3),
+        classes=tuple(sorted(starmap(Class, columns), key=_rank)),
+        views=0 if views is None else len(views),
+        view=None if views is None else views.names[int(decision.view)],
+        kept=bool(decision.kept),
+        gate_margin=float(decision.gate_margin) if decision.gate_margin.isfinite() else None,
+        forward_passes=int(decision.forward_passes),
+        decision=decision,
+        source=picture,
+    )
+
+
+def _rank(each: Class) -> tuple[float, bool, float]:
+    """The highest robustness first, what was not searched last; among equals the model's own order."""
+    return (1.0 if each.robustness is None else -each.robustness, not each.exact, -each.confidence)
+
+
+def _robustness(decision: Decision) -> list[float | None]:
+    """Of every class; None where it was not searched. What was pruned lies below the second, whatever its own bound is."""
+    second = int(decision.runner_up)
+    bound = decision.robustness[0, second] if second >= 0 else decision.robustness.max()
+    values = torch.where(decision.exact[0], decision.robustness[0], decision.robustness[0].clamp(max=bound)).tolist()
+    searched = {int(decision.label), int(decision.base_label), *decision.classes[0].tolist()}
+    return [value if number in searched else None for number, value in enumerate(values)]

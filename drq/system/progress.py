@@ -27,10 +27,11 @@ class Bar:
         title: what is going on.
         seconds: between two lines where standard error is no terminal.
         patience: seconds in which nothing is shown: work that is done by then needs no line.
+        before: the share of the work that was done before: it tells nothing of the pace.
     """
 
-    def __init__(self, title: str, seconds: float = 30.0, patience: float = 0.0) -> None:
-        self.title, self.seconds, self.patience = title, seconds, patience
+    def __init__(self, title: str, seconds: float = 30.0, patience: float = 0.0, before: float = 0.0) -> None:
+        self.title, self.seconds, self.patience, self.before = title, seconds, patience, before
         self.began = time.monotonic()
         self.told: float | None = None  # when the last line was written
 
@@ -40,7 +41,8 @@ class Bar:
         if not self._is_due(done, now, OFTEN if terminal else self.seconds):
             return
         self.told = now
-        left = "" if done <= 0 else f", {clock((now - self.began) * (1 - done) / done)} left"
+        here = done - self.before
+        left = "" if here <= 0 else f", {clock((now - self.began) * (1 - done) / here)} left"
         line = f"{self.title} {100 * done:3.0f} %{left}  {what}"
         print(f"\r{line[:100]:100}" if terminal else line, end="" if terminal and done < 1 else "\n", file=sys.stderr, flush=True)
 
