@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from drq.commands.app import MISTAKE, AsJson, Quiet, app, examples, print_to_stderr
+from drq.commands.app import MISTAKE, AllowCode, AsJson, Quiet, app, examples, print_to_stderr
 from drq.commands.completion import DEVICES, complete_with, either, model_names
 from drq.errors import InputError, require
 from drq.registry import NORMS, PRESETS
@@ -25,7 +25,7 @@ from drq.registry import NORMS, PRESETS
         "drq predict photo.jpg --preset nature --explain card.png",
         "drq predict photo.jpg --model torchvision:resnet50 --classes 5 --download",
         "drq predict holidays/ --abstain-below 0.2 --csv answers.csv",
-        "drq predict photo.jpg --norm l2 --radius 0.5 --json",
+        "drq predict photo.jpg --defence defence.toml",
     )
 )
 def predict(
@@ -45,7 +45,7 @@ def predict(
     ] = None,
     radius: Annotated[
         float | None,
-        typer.Option(help="How far to search; by default the preset's, else twice that of training, else calibrated."),
+        typer.Option(help="How far to search; else as preset or model say."),
     ] = None,
     classes: Annotated[int | None, typer.Option(metavar="K", help="Search the K likeliest classes; unsafe under attack.")] = None,
     preset: Annotated[
@@ -55,7 +55,11 @@ def predict(
     gate: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Learn a gate from pictures of yours, without labels.")
     ] = None,
-    abstain_below: Annotated[float, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")] = 0.0,
+    defence: Annotated[str | None, typer.Option(metavar="FILE", help="Answer as the file of a defence says.")] = None,
+    allow_code: AllowCode = False,
+    abstain_below: Annotated[
+        float | None, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")
+    ] = None,
     device: Annotated[
         str, typer.Option(help="Where to run, such as cpu or cuda.", autocompletion=complete_with(DEVICES))
     ] = "cpu",
@@ -79,12 +83,13 @@ def predict(
     """
     from drq.commands import terminal
     from drq.serving.default_model import choose_model
+    from drq.serving.defence_predictor import from_file
     from drq.serving.listing import listed
     from drq.serving.predict import Predictor, card_files
     from drq.serving.prediction import Refusal
 
     remedy = "margins are differences of robustness"
-    require(0 <= abstain_below <= 1, "--abstain-below", "lie between 0 and 1", abstain_below, remedy)
+    require(abstain_below is None or 0 <= abstain_below <= 1, "--abstain-below", "lie between 0 and 1", abstain_below, remedy)
     rule, remedy = "name a file beside --json", "standard output has room for one of them"
     require(not (as_json and csv == "-"), "--csv", rule, "-", remedy)
     drawable = pixels is None or (explain is not None and pixels >= 2)
@@ -97,17 +102,23 @@ def predict(
         with redirect_stdout(sys.stderr):  # libraries that load models may print
             options: dict[str, Any] = {"download": True} if download else {}
             options |= {"views": views, "gate": gate, "progress": not quiet}
-            predictor = Predictor(chosen.model, norm, radius, chosen.classes, device, bool(cards), chosen.preset, **options)
+            if defence is None:
+                predictor = Predictor(chosen.model, norm, radius, chosen.classes, device, bool(cards), chosen.preset, **options)
+            else:
+                said = {"model": model, "norm": norm, "radius": radius, "classes": classes, "preset": preset, "gate": gate}
+                given = {"device": device, "keep_points": bool(cards), "allow_code": allow_code, "download": download}
+                predictor = from_file(defence, said | {"views": views}, **given)
+        below = predictor.below if abstain_below is None else abstain_below
         remedy = "views have no slice, their card shows all of them"
         require(
             pixels is None or predictor.robust.ball_searched, "--slice", "be left out where no ball is searched", pixels, remedy
         )
-        for note in [] if quiet else filter(None, (chosen.note, predictor.promise)):
+        for note in [] if quiet else filter(None, (chosen.note if defence is None else "", predictor.promise)):
             print_to_stderr(note)
         show = terminal.prediction_printer(pictures) if csv is None and not as_json else None
         with terminal.picture_progress(len(pictures), quiet or (csv == "-" and sys.stdout.isatty())) as (tell, draw):
             for place, answer in enumerate(predictor.stream(pictures, tell=tell)):
-                facts = answer.as_json(abstain_below)
+                facts = answer.as_json(below)
                 put_row(facts)
                 counts.update(name for name in ("changed", "abstained", "error") if facts.get(name))
                 counts["passes"] += facts.get("passes", 0)
@@ -117,7 +128,7 @@ def predict(
                 if isinstance(answer, Refusal):
                     print_to_stderr(answer.error)
                 elif show:
-                    show(answer, abstain_below)
+                    show(answer, below)
                 if cards and not isinstance(answer, Refusal):
                     card = partial(predictor.explain, answer, cards[place], pixels, draw)
                     _explain(card, cards[place], facts, aloud=show is not None)
