@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from drq.search.loop import Search, SearchResult
     from drq.search.minimum_norm import MinimumNorm, nearest
     from drq.search.smoothing import InnerAttack, Noise
+    from drq.serving.defence_file import load_defence
 
 __all__ = [
     "DRQ",
@@ -78,6 +79,7 @@ __all__ = [
     "favour",
     "last_place",
     "load_data",
+    "load_defence",
     "load_model",
     "log_odds",
     "margin",
@@ -111,6 +113,7 @@ _HOMES = {  # where each name is; a test holds this to the imports above, which 
     "drq.search.loop": ("Search", "SearchResult"),
     "drq.search.minimum_norm": ("MinimumNorm", "nearest"),
     "drq.search.smoothing": ("InnerAttack", "Noise"),
+    "drq.serving.defence_file": ("load_defence",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _LOADERS = {"load_data": "drq.data", "load_model": "drq.models"}  # each calls its own ``load``

@@ -18,7 +18,8 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +49,9 @@ from drq.views.fitting import Fit, Leads, check_leads, over_ball, over_views
 from drq.views.gate import Gate, gated_decision
 from drq.views.looking import Looking, check_views
 from drq.views.view import Views
+
+if TYPE_CHECKING:
+    from drq.serving.stored_defence import Threshold
 
 logger = logging.getLogger("drq")
 
@@ -320,6 +324,31 @@ class DRQ(Searched):
             progress: whether that is shown, where it takes some seconds, as :meth:`decide` does.
         """
         return sliced(self.variant(front=None, progress=False), decision, pixels, progress)
+
+    def save(
+        self,
+        path: str | Path,
+        model: str | None = None,
+        *,
+        threshold: float | Threshold | None = None,
+        measured: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write this defence to a file that people read and edit, and that :func:`drq.load_defence` reads.
+
+        It holds the name of the model, a checksum of its weights, and all settings but how progress is shown; no weights. What
+        text cannot say, such as a radius for every sample of a batch, is refused.
+
+        Args:
+            path: such as ``defence.toml``.
+            model: the name by which it is found again; None for a model of :func:`drq.load_model`, which has one. Any other needs
+                ``python:package.module:factory`` or ``file:weights.safetensors?arch=...``.
+            threshold: the margin below which it abstains, from 0 to 1, or that of another :func:`drq.load_defence`; None for
+                what this one has.
+            measured: how it was measured, for people: any names and values that TOML has.
+        """
+        from drq.serving.defence_file import save  # far above: a file is a matter of models, specs and people
+
+        save(self, path, model, threshold, measured)
 
     def forward(self, x: Tensor) -> Tensor:
         """Log-robustness (N, C) of every class; its argmax is the label.

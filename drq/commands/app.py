@@ -27,7 +27,7 @@ def examples(*lines: str) -> str:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to standard output, and nothing else.")]
-AllowCode = Annotated[bool, typer.Option("--allow-code", help="Allow code that a file names (python:) to run; read it first.")]
+AllowCode = Annotated[bool, typer.Option("--allow-code", help="Run code that a file names (python:); read it first.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
 
 

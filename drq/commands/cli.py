@@ -14,12 +14,13 @@ from typing import Annotated
 
 import typer
 
-from drq.commands import bench, data, demo, evaluate, models, play, predict, redteam, report, reproduce, threats
+from drq.commands import bench, data, demo, evaluate, models, play, predict, redteam, report, reproduce, threats, threshold
 from drq.commands.app import INTERRUPTED, MISTAKE, app, print_to_stderr
 from drq.errors import InputError
 from drq.version import __version__
 
-COMMANDS = (demo, predict, play, evaluate, report, redteam, reproduce, bench, models, data, threats)  # as drq --help shows them
+# In the order of drq --help.
+COMMANDS = (demo, predict, play, threshold, evaluate, report, redteam, reproduce, bench, models, data, threats)
 _ORDER = [each.__name__ for each in COMMANDS]
 app.registered_commands.sort(key=lambda each: _ORDER.index(each.callback.__module__ if each.callback else ""))
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from drq.commands.terminal import safe, show
 from drq.evaluation.loop import Event
 from drq.evaluation.records import require_polars
-from drq.report import tables
+from drq.report import selective, tables
 from drq.report.expressions import UNDEFENDED
 from drq.report.verdict import CHANCE, from_tables
 from drq.system.progress import Bar, clock
@@ -81,6 +81,16 @@ def show_results(records: DataFrame) -> None:
         *verdict.headlines(),
         *(f"Cost: {line}" for line in verdict.prices()),
     )
+
+
+def show_abstention(records: DataFrame, defence: str, margin: float) -> None:
+    """Print how many samples a defence answers that abstains below a margin, and how many of these answers are wrong."""
+    show(f"{defence} abstains below margin {margin:.4g}:")
+    for row in selective.abstention(records, defence, margin).iter_rows(named=True):
+        wrong = "" if row["wrong"] is None else f", {100 * row['wrong']:.1f} % of these answers wrong"
+        show(
+            f"  {row['model']} on {row['data']}, {_threat(row)}: {100 * row['answered']:.1f} % of {row['images']} answered{wrong}"
+        )
 
 
 def accuracy_table(title: str, rows: list[dict[str, Any]]) -> Table:

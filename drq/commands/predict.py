@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drq.commands.app import MISTAKE, AsJson, Quiet, app, examples, print_to_stderr
+from drq.commands.app import MISTAKE, AllowCode, AsJson, Quiet, app, examples, print_to_stderr
 from drq.commands.completion import DEVICES, ENGINES, complete_with, either, model_names
 from drq.errors import InputError, require
 from drq.registry import NORMS, PRESETS
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         "drq predict photo.jpg --model torchvision:resnet50 --classes 5 --download",
         "drq predict holidays/ more.zip @list.txt --out answers.csv",
         "drq predict photo.jpg --norm l2 --radius 0.5 --json",
+        "drq predict photo.jpg --defence defence.toml",
     )
 )
 def predict(
@@ -66,6 +67,8 @@ def predict(
     gate: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Learn a gate from pictures of yours, without labels.")
     ] = None,
+    defence: Annotated[str | None, typer.Option(metavar="FILE", help="Answer as the file of a defence says.")] = None,
+    allow_code: AllowCode = False,
     abstain_below: Annotated[
         float | None, typer.Option(metavar="MARGIN", help="Give no answer where the margin is smaller.")
     ] = None,
@@ -100,7 +103,7 @@ def predict(
     """
     from drq.serving.answering import Asked
 
-    asked = Asked(model, preset, norm, radius, classes, views, gate, abstain_below, device, download)
+    asked = Asked(model, preset, norm, radius, classes, views, gate, abstain_below, device, download, defence, allow_code)
     of_jobs = {"--restart": restart or None, "--engine": engine, "--address": address, "--workers": workers}
     of_few = {"--csv": csv, "--explain": explain, "--slice": pixels}
     _require_without(of_few if out is not None else of_jobs, "beside" if out is not None else "without")

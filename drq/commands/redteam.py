@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drq.commands.app import AsJson, Quiet, app, examples, parse_number, print_to_stderr
+from drq.commands.app import AllowCode, AsJson, Quiet, app, examples, parse_number, print_to_stderr
 from drq.commands.completion import DEVICES, complete_with, data_names, defence_names, model_names
 from drq.errors import require
 from drq.registry import DATA, NORMS, PRESETS
@@ -30,17 +30,19 @@ if TYPE_CHECKING:
         "drq redteam --model cifar10-tiny --defence hedge",
         'drq redteam --model digits --views "Rotation(90, 13)"',
         "drq redteam --model cifar10-small --defence python:mine:defended",
+        "drq redteam --defence defence.toml --images 20",
     )
 )
 def redteam(
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="The model to defend; see drq models.", autocompletion=model_names)
-    ] = "digits",
+        str | None,
+        typer.Option(metavar="NAME", help="The model to defend; see drq models. By default digits.", autocompletion=model_names),
+    ] = None,
     defence: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="The defence, named as in a spec, or python:module:function.",
+            help="The defence, named as in a spec, or python:module:function; or a file, which has its model.",
             autocompletion=defence_names,
         ),
     ] = "drq",
@@ -77,6 +79,7 @@ def redteam(
         str | None, typer.Option(help="Where to run: auto, cpu or cuda.", autocompletion=complete_with(DEVICES))
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the run; by default runs/NAME.")] = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -89,13 +92,23 @@ def redteam(
     from drq.evaluation.loop import evaluate
     from drq.report import run_report
     from drq.report.verdict import verdict
+    from drq.serving.defence_file import load_defence
+    from drq.serving.defence_specs import called, is_file
+    from drq.serving.settings_table import spec_table
 
     run_report.require_all()
     with redirect_stdout(sys.stderr), evaluation_output.progress(quiet or as_json, False, print_to_stderr) as tell:
         attack_options: dict[str, Any] = {"data": data, "norm": norm, "radius": parse_number("--radius", radius)}
         named = {name: value for name, value in {"preset": preset, "views": views}.items() if value is not None}
-        options = parse_settings(settings or ()) | named
-        spec = red_team_spec(model, defence, options, **attack_options, images=images, strength=strength, seed=seed)
+        options: dict[str, Any] = parse_settings(settings or ()) | named
+        attack_options |= {"images": images, "strength": strength, "seed": seed}
+        if is_file(defence):
+            for name, value in {"--model": model, "--set, --preset and --views": options or None}.items():
+                require(value is None, name, "be left out where a file says them", value, "edit the file")
+            stored = load_defence(defence, allow_code=allow_code)
+            spec = red_team_spec(stored.about.model, called(defence), spec_table(stored.table), **attack_options)
+        else:
+            spec = red_team_spec(model or "digits", defence, options, **attack_options)
         run = evaluate(spec, out, device=device, tell=tell)
     records = run_report.records_of(run)
     comparisons = verdict(records).adaptive
@@ -123,7 +136,7 @@ def red_team_spec(
 
     Args:
         model: a name, see :func:`drq.load_model`.
-        defence: its name in a spec, or ``python:package.module:function``.
+        defence: its name in a spec, or ``python:package.module:function``; any name where the settings say which one it is.
         settings: the defence's settings.
         data: a name, see :func:`drq.load_data`; None is the data of the model's training, if the model's name tells it.
         norm: the norm of the attacks; None is that of the model's training.

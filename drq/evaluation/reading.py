@@ -11,6 +11,7 @@ from fractions import Fraction
 from math import inf
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from drq.defences import PEERS
@@ -37,7 +38,9 @@ THREATS: Mapping[str, Any] = ChainMap(*reversed(_KINDS_OF_THREATS))  # whose nam
 MAKERS: Mapping[str, Mapping[str, Any]] = {"threat": THREATS, "search": SEARCHES, "smooth": SMOOTHINGS, "front": FRONTS}
 KINDS_OF: Mapping[str, Any] = {"threat": Threat, "search": Search, "smooth": Smoothing, "front": Callable}
 ROLES = {"explore": "search", "quantify": "search", "smooth": "smooth", "attack": "threat", "members": "threat", "front": "front"}
-LEFT_OUT = {"model", "photographs", "frozen", "tell", "progress", "keep_points"}  # objects, paths, what no result depends on
+LEFT_OUT = {"model", "photographs", "tell", "progress", "keep_points"}  # objects, paths, what no result depends on
+PER_FEATURE = {"bounds": (float, "numbers"), "frozen": (bool, "true or false")}  # settings with a value for every feature
+NOTHING = ("bounds", "detail")  # settings that "none" leaves out, as TOML has no word for it and others are their defaults
 INFINITE = {"inf": inf, "-inf": -inf}  # which JSON cannot hold
 FRACTION = re.compile(r"\s*(\d+(\.\d*)?)\s*/\s*(\d+(\.\d*)?)\s*")
 
@@ -139,6 +142,12 @@ def setting(key: str, value: Any, where: str) -> Any:
         return tuple(made(role, each, where) for each in value) if isinstance(value, list) else made(role, value, where)
     if key == "views" and isinstance(value, str):
         return called(as_views, {"given": value}, where)
+    if key in NOTHING and value == "none":
+        return None
+    if key == "frozen" and isinstance(value, list):
+        return _per_feature(key, value, where)
+    if key == "bounds" and isinstance(value, list):
+        return tuple(_per_feature(key, each, where) if isinstance(each, list) else number(each) for each in value)
     if key == "aim" and isinstance(value, str):
         if value not in AIMS:
             raise InputError(f"{where} must be one of {', '.join(AIMS)}, got {value!r}: {nearest(value, AIMS, 'choose one')}")
@@ -146,6 +155,19 @@ def setting(key: str, value: Any, where: str) -> Any:
     if isinstance(value, list):
         return tuple(setting("", each, where) for each in value)
     return number(value)
+
+
+def _per_feature(key: str, values: list[Any], where: str) -> torch.Tensor:
+    """Values for features of an input, nested as these are."""
+    kind, what = PER_FEATURE[key]
+    try:
+        found = torch.tensor(values, dtype=torch.float64 if kind is float else None)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{where} must be {what}, in rows of one length, got others ({one_line(error)}): correct them"
+        ) from error
+    require(kind is float or found.dtype == torch.bool, where, f"be {what} for every feature", found.dtype, "correct them")
+    return found
 
 
 def number(value: Any) -> Any:
@@ -208,7 +230,7 @@ def defence(name: str, given: Any, where: str) -> Defence:
         return called(Standard, _settings(table, _known(Standard), where), where)
     if kind == "drq":
         chosen = called(named, {"name": table.pop("preset", "paper")}, where)
-        settings = chosen.changed(_drq_settings(table, where))
+        settings = chosen.changed(drq_settings(table, where))
         follows = chosen.reach == PAPER_REACH or not {"norm", "radius"} & settings.keys()
         require(follows, where, "leave norm and radius to this preset", "one of them", "leave out the preset, or them")
         learnt = {"gate": settings.pop("gate")} if isinstance(settings.get("gate"), LearntGate) else {}
@@ -220,13 +242,12 @@ def defence(name: str, given: Any, where: str) -> Defence:
     raise InputError(f"{where}.defence must be the name of a defence, got {kind!r}: {remedy}")
 
 
-def _drq_settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+def drq_settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The arguments of :class:`drq.DRQ` that a table describes."""
     apart = {"radius", "gate"}
     settings = _settings({key: value for key, value in table.items() if key not in apart}, ["preset", *_known(DRQ)], where)
     if "gate" in table:
         settings["gate"] = _gate(table["gate"], f"{where}.gate")
-    if settings.get("bounds") == "none":  # TOML has no word for nothing
-        settings["bounds"] = None
     radius = table.get("radius")
     if isinstance(radius, Mapping):
         radius = called(Calibrated, _settings(radius, _known(Calibrated), f"{where}.radius"), f"{where}.radius")

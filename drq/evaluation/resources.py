@@ -156,8 +156,8 @@ def chosen_device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=name).tolist()  # which the device "meta" cannot
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(f"device must be one that this machine has, got {name!r}: auto and cpu always work") from error
     return name
 

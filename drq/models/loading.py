@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from torch import nn
 
@@ -56,9 +56,11 @@ def load(name: str, **options: Any) -> nn.Module:
     require(not colon or rest != "", "name", f"go on behind {kind}:", repr(name), "drq models shows an example of each")
     options = _checked(loader, options, given, first=1 if colon else 0)
     try:
-        return loader(rest, **options) if colon else loader(**options)
+        model = loader(rest, **options) if colon else loader(**options)
     except OSError as error:
         raise InputError(f"name must lead to files that can be read, got {name[:200]!r} ({error.strerror}): check it") from error
+    model.loaded_as = _name_with(given, options)  # type: ignore[assignment]  # also in copies, since it is a plain attribute
+    return model
 
 
 def _loader(name: str) -> Callable[..., nn.Module] | None:
@@ -69,6 +71,17 @@ def _loader(name: str) -> Callable[..., nn.Module] | None:
         return partial(imagenet.load, name)
     found: FittedModel | ModelSource | None = FITTED.get(name) or SOURCES.get(name)
     return found and found.load
+
+
+def _name_with(name: str, options: Mapping[str, Any]) -> str:
+    """The name with its options, but for leave to download: another call of :func:`load` makes the same model of it.
+
+    >>> _name_with("file:a.safetensors", {"classes": 10, "mean": (0.5, 0.25), "download": True})
+    'file:a.safetensors?classes=10&mean=0.5,0.25'
+    """
+    given = {key: each for key, each in options.items() if key != "download" and each is not None}
+    texts = {key: ",".join(map(str, each)) if isinstance(each, tuple) else str(each) for key, each in given.items()}
+    return f"{name}?{urlencode(texts, safe=',:/')}" if texts else name
 
 
 def _options(query: str) -> dict[str, Any]:

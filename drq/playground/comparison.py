@@ -12,9 +12,10 @@ from drq.decision import Decision
 from drq.drq import DRQ
 from drq.errors import require
 from drq.planes.plane import Plane
-from drq.playground.image_sources import Picture, class_names, classifier, model_card
+from drq.playground.image_sources import Picture, class_names, defended, least_margin, model_card, model_of
 from drq.playground.jobs import CountedModel, Job
 from drq.playground.shifts import apply_shift
+from drq.views.seen import Seen, seen
 
 MOST_PIXELS = 24  # along a side of a slice; a network takes minutes for these
 
@@ -29,8 +30,15 @@ class Comparison:
     before: int  # the model's answer before the change
     decision: Decision | None  # DRQ's decision; None where DRQ was not run
     slice: Plane | None  # the regions around DRQ's points; None where not requested or where no radius was found
+    seen: Seen | None  # what the model says about every view, where views are looked at and no ball is searched
     seconds: float  # how long DRQ's decision took
     names: tuple[str, ...]  # names of the classes
+    least_margin: float  # below which DRQ gives no answer
+
+    @property
+    def abstains(self) -> bool:
+        """Whether DRQ gives no answer, because its margin is too small."""
+        return self.decision is not None and float(self.decision.margin) < self.least_margin
 
     @property
     def standard(self) -> int:
@@ -55,8 +63,8 @@ def compare(picture: Picture, name: str, strength: float, steps: int, job: Job, 
 
 def _compare(picture: Picture, name: str, strength: float, steps: int, job: Job, pixels: int | None) -> Comparison:
     """Run the model and, unless ``pixels`` is None, DRQ."""
-    model = classifier(picture.model)
-    robust = DRQ(CountedModel(model, job), keep_points=True, **model_card(picture.model).explored)
+    model = model_of(picture.model)
+    robust = defended(picture.model, CountedModel(model, job))
     x = picture.image[None]
     with torch.no_grad():
         before = int(model(x).argmax())
@@ -64,12 +72,21 @@ def _compare(picture: Picture, name: str, strength: float, steps: int, job: Job,
     changed = apply_shift(name, robust, model_card(picture.model), x, y, strength, steps, job)
     with torch.no_grad():
         confidence = model(changed).softmax(1)[0]
-    decision, plane, began, names = None, None, time.monotonic(), class_names(picture.model)
+    decision, plane, views, began, names = None, None, None, time.monotonic(), class_names(picture.model)
     if pixels is not None:
         job.begin("DRQ searches around the image", robust.most_passes(len(confidence)))
         decision = robust.decide(changed)
     seconds = time.monotonic() - began
-    if pixels and decision is not None and bool(decision.found):
+    if decision is not None and not robust.ball_searched:
+        views = _seen(robust, changed, decision)
+    elif pixels and decision is not None and bool(decision.found):
         job.begin(f"DRQ searches around {pixels} x {pixels} images near it", pixels**2 * int(decision.passes))
         plane = robust.slice(decision, pixels)
-    return Comparison(picture, changed[0], confidence, before, decision, plane, seconds, names)
+    least = least_margin(picture.model)
+    return Comparison(picture, changed[0], confidence, before, decision, plane, views, seconds, names, least)
+
+
+def _seen(robust: DRQ, x: Tensor, decision: Decision) -> Seen:
+    """Return what the model says about every view of the image."""
+    assert robust.views is not None
+    return seen(robust.model, robust.views, robust.gate, robust.after_front(x), robust.bounds, decision.classes)

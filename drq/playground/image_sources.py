@@ -12,11 +12,14 @@ from torch import Tensor, nn
 
 from drq import images
 from drq.data.loading import load as load_data
+from drq.drq import DRQ
 from drq.errors import InputError, require
 from drq.images import View
 from drq.models.classifier import Card
 from drq.models.loading import list as known_models
 from drq.models.loading import load as load_model
+from drq.objectives import Model
+from drq.playground.offered import DEFENCES
 from drq.registry import TRAINED
 
 if TYPE_CHECKING:
@@ -24,11 +27,11 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 8 * 2**20  # of an upload
 MOST_PIXELS = 16_000_000  # of an upload: photographs of a phone have 12 million
-OFFERED = 12  # images that are offered of a data set
+MOST_SAMPLES = 12  # images that are offered of a data set
 SIDE = 256  # side of a drawing, before it is reduced to the size that its model takes
 DRAWN, CIFAR, DIGITS = "Drawn here", "CIFAR-10 test images", "Handwritten digits"
 DEFAULT_MODEL = "cifar10-small"  # for images like those of CIFAR-10
-NOT_OFFERED = ("cifar10-tiny", "cifar10-tiny-seed1")  # models for experiments, too small to answer well
+NOT_DEFENCES = ("cifar10-tiny", "cifar10-tiny-seed1")  # models for experiments, too small to answer well
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +50,32 @@ def classifier(name: str) -> nn.Module:
     return load_model(name)
 
 
+def model_of(name: str) -> nn.Module:
+    """Return the named model, or that of the defence which is offered under this name."""
+    return DEFENCES[name].stored.model if name in DEFENCES else classifier(name)
+
+
 def model_card(name: str) -> Card:
     """Return the named model's card."""
-    card = classifier(name).card
+    card = model_of(name).card
     assert isinstance(card, Card)
     return card
 
 
+def defended(name: str, model: Model) -> DRQ:
+    """Return DRQ around a form of the named model: as the file says that is offered, else as the model's training suggests."""
+    return DEFENCES[name].around(model) if name in DEFENCES else DRQ(model, keep_points=True, **model_card(name).explored)
+
+
+def least_margin(name: str) -> float:
+    """Return the margin below which the named model, defended, abstains."""
+    return DEFENCES[name].stored.threshold.margin if name in DEFENCES else 0.0
+
+
 def class_names(name: str) -> tuple[str, ...]:
     """Return the names of the named model's classes."""
+    if name in DEFENCES:
+        return DEFENCES[name].names
     classes = model_card(name).classes
     assert classes is not None
     return classes
@@ -63,18 +83,20 @@ def class_names(name: str) -> tuple[str, ...]:
 
 def models_for(source: str) -> tuple[str, ...]:
     """Return the models for the images of a source, on this machine or not; the default first."""
-    return ("digits",) if source == DIGITS else tuple(name for name in TRAINED if name not in NOT_OFFERED)
+    if source in DEFENCES:
+        return (source,)
+    return ("digits",) if source == DIGITS else tuple(name for name in TRAINED if name not in NOT_DEFENCES)
 
 
 def available_models(source: str) -> tuple[str, ...]:
     """Return the models for the images of a source that are on this machine; the default first."""
-    present = {entry.name for entry in known_models() if entry.present}
+    present = {entry.name for entry in known_models() if entry.present} | {*DEFENCES}
     return tuple(name for name in models_for(source) if name in present)
 
 
 def with_model(picture: Picture, model: str) -> Picture:
     """Return the picture for another model of such images."""
-    _require_offered(model, next(names for names in map(models_for, (CIFAR, DIGITS)) if picture.model in names))
+    _require_offered(model, next(names for names in map(models_for, (*DEFENCES, CIFAR, DIGITS)) if picture.model in names))
     return replace(picture, model=model)
 
 
@@ -83,21 +105,34 @@ def _require_offered(model: str, names: Collection[str]) -> None:
     require(model in names, "model", f"be one of {', '.join(sorted(names))}", repr(model)[:60], "choose one")
 
 
-@cache
 def sources() -> tuple[str, ...]:
-    """Where images can be chosen from: CIFAR-10 only where this machine has it."""
-    return (DRAWN, CIFAR, DIGITS) if images_of(CIFAR) else (DRAWN, DIGITS)
+    """Where images can be chosen from: those for a defence that is offered, CIFAR-10 only where this machine has it."""
+    return (*DEFENCES, DRAWN, CIFAR, DIGITS) if images_of(CIFAR) else (*DEFENCES, DRAWN, DIGITS)
 
 
-@cache
 def images_of(source: str) -> tuple[Picture, ...]:
     """Return the images of a source; none where it is not on this machine."""
+    if source not in DEFENCES:
+        return _known_images(source)
+    view, names = DEFENCES[source].view, class_names(source)
+    shape = (view.channels, view.height, view.width)
+    alike = [each for kind in (CIFAR, DIGITS) if names == class_names(models_for(kind)[0]) for each in _known_images(kind)]
+    found = tuple(replace(each, model=source) for each in alike if each.image.shape == shape)
+    if found and view.channels == 1:
+        return found
+    labels = {name: names.index(name) for name in DRAWINGS if name in names}
+    return (*(Picture(view(draw(name)), labels.get(name), source, name) for name in DRAWINGS), *found)
+
+
+@cache
+def _known_images(source: str) -> tuple[Picture, ...]:
+    """Return the images of a source that does not depend on what is offered."""
     model = models_for(source)[0]
     if source == DRAWN:
         names = class_names(model)
         return tuple(Picture(image, names.index(name), model, name) for name, image in drawn_images().items())
     try:
-        data = load_data("cifar10" if source == CIFAR else "digits", limit=OFFERED)
+        data = load_data("cifar10" if source == CIFAR else "digits", limit=MOST_SAMPLES)
     except InputError:
         return ()
     x, y = data.batch(range(len(data)))
@@ -107,7 +142,7 @@ def images_of(source: str) -> tuple[Picture, ...]:
 
 def read_upload(data: bytes | None, model: str = DEFAULT_MODEL) -> Picture:
     """Decode an uploaded file; what is too large is refused before it is decoded."""
-    _require_offered(model, {*models_for(CIFAR), *models_for(DIGITS)})
+    _require_offered(model, {*DEFENCES, *models_for(CIFAR), *models_for(DIGITS)})
     require(bool(data), "upload", "hold a picture", "nothing", "choose a file")
     assert data is not None
     require(len(data) <= MOST_BYTES, "upload", f"have at most {MOST_BYTES:,} bytes", f"{len(data):,}", "make it smaller first")

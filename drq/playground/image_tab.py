@@ -68,6 +68,8 @@ def _drq_answer(compared: Comparison) -> str:
     evidence = f"robustness {float(decision.robustness[0, label]):.3f}, margin {float(decision.margin):.3f}"
     if not bool(decision.found):
         evidence = "no radius found: the model's answer stands"
+    if compared.abstains:
+        evidence = f"no answer below margin {compared.least_margin:.3f}, only a best guess: {evidence}"
     cost = f"{int(decision.passes)} passes of the model, {compared.seconds:.1f} s"
     return _answer("DRQ", compared, label, evidence, cost)
 
@@ -99,6 +101,8 @@ def summary(compared: Comparison) -> str:
     assert compared.decision is not None
     standard, drq = compared.names[compared.standard], compared.names[int(compared.decision.label)]
     agree = "DRQ agrees" if standard == drq else f"DRQ answers <strong>{markup.text(drq)}</strong>"
+    if compared.abstains:
+        agree = "DRQ gives no answer"
     return markup.status(f"The model alone answers <strong>{markup.text(standard)}</strong>; {agree}.")
 
 
@@ -113,7 +117,7 @@ def run_comparison(
         compared = compare(chosen, name, float(strength), int(steps), job, int(pixels))
         assert compared.decision is not None
         job.begin("Drawing", 1)
-        return summary(compared), result(compared), card(compared.decision, compared.names, compared.slice)
+        return summary(compared), result(compared), card(compared.decision, compared.names, compared.slice, compared.seen)
 
     try:
         reports = run_in_thread(work, job)

@@ -18,6 +18,7 @@ from drq.playground import markup
 from drq.playground.image_sources import class_names, classifier
 from drq.report import plots
 from drq.system.code import RUNS, refuse_code
+from drq.views.seen import Seen
 
 FACTS = {
     "label": "true class",
@@ -38,9 +39,9 @@ FACTS = {
 CLASS_COLUMNS = ("label", "prediction", "base_prediction")  # columns that hold the index of a class
 
 
-def card(decision: Decision, names: Sequence[str], plane: Plane | None = None) -> str:
-    """Return the card of a decision: everything that DRQ measured for one input, as a figure."""
-    figure = plots.card(decision, plane, names=names)
+def card(decision: Decision, names: Sequence[str], plane: Plane | None = None, seen: Seen | None = None) -> str:
+    """Return the card of a decision: everything that DRQ measured for one input, or saw at its views, as a figure."""
+    figure = plots.card(decision, plane, names=names) if seen is None else plots.views_card(decision, seen, names=names)
     return markup.figure(figure, f"Card of the decision of DRQ: {names[int(decision.label)]}")
 
 

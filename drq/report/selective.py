@@ -5,6 +5,7 @@ Coverage is the share of samples that are answered, risk the share of errors amo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +28,7 @@ RANKINGS = {
     "base_aurc_by_logit_margin": ("base_prediction", "logit_margin"),
 }  # columns of the answers and of the score that ranks them
 STEPS = 1000  # coverages at which a guarantee is tried
-STARTS = 5  # coverages from which the search proceeds to lower thresholds
+STARTS = 5  # coverages from which the search proceeds to lower thresholds, evenly from the least that can pass to all
 BLOCK = 1_000_000  # numbers that the bootstrap holds at a time
 
 
@@ -82,7 +83,7 @@ def least_aurc(correct: ArrayLike) -> float:
 class Threshold:
     """A rule: answer where the score is at least ``value``, else abstain; None where no threshold reaches the target."""
 
-    value: float | None
+    value: float | None  # minus infinity answers always
     coverage: float  # share of the samples that are answered
     risk: float | None  # share of errors among them
     bound: float | None  # upper bound of the risk on new samples, at the requested confidence; None without one
@@ -92,11 +93,14 @@ def threshold_for(correct: ArrayLike, score: ArrayLike, risk: float, confidence:
     """Return the lowest threshold that keeps the share of errors among answers at most ``risk``.
 
     With ``confidence=None`` that holds on these very samples: the choice favours luck, and on new ones the risk is higher more
-    often than not. Otherwise it holds with that probability on new samples of the same kind (and only of the same kind: after
-    a shift, or under an attack, it says nothing). The idea is that of Geifman and El-Yaniv (2017): a threshold is taken only if
-    so few errors would be unlikely, had the risk been above the target (the exact bound of Clopper and Pearson). Looking at many
-    thresholds gives chance many tries, so the search starts at five coverages set beforehand, each with a fifth of the allowed
-    probability of error, and goes from there to ever lower thresholds for as long as every one passes.
+    often than not. Otherwise it holds with that probability on new samples of the same kind (and only of the same kind: after a
+    shift, or under an attack, it says nothing): of all samples of this size that could have been drawn, at least that share leads
+    to a threshold from which on the risk is at most the target, whatever the scores are worth. The idea is that of Geifman and
+    El-Yaniv (2017): a threshold is taken only if so few errors would be unlikely, had the risk been above the target (the exact
+    bound of Clopper and Pearson). Looking at many thresholds gives chance many tries, so the search starts at five coverages set
+    beforehand, each with a fifth of the allowed probability of error, and goes from there to ever lower thresholds for as long as
+    every one passes; where it comes to the next start, it has the fifths of both. A threshold lies just above the highest score
+    that is not answered: given that score, those above it are independent draws.
 
     Args:
         correct: (N,) whether the answer is right.
@@ -104,34 +108,60 @@ def threshold_for(correct: ArrayLike, score: ArrayLike, risk: float, confidence:
         risk: the target, between 0 and 1.
         confidence: the confidence of the guarantee, between 0 and 1; None for no guarantee.
     """
-    require(0 < risk < 1, "risk", "lie between 0 and 1", risk, "0.05 allows one error in twenty answers")
-    if confidence is not None:
-        require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence, "0.95 is usual; None asks for no guarantee")
+    check_promise(risk, confidence)
     curve = risk_coverage(correct, score)
     answered = np.rint(curve.coverage * len(np.asarray(correct))).astype(int)
     errors = np.rint(curve.risk * answered).astype(int)
+    level: float | None = None
     if confidence is None:
-        place, level = int(np.max(np.flatnonzero(curve.risk <= risk), initial=-1)), None
+        place = int(np.max(np.flatnonzero(curve.risk <= risk), initial=-1))
     else:
-        level = (1 - confidence) / STARTS
-        place = _guaranteed(answered, errors, risk, level)
+        place, level = _guaranteed(answered, errors, risk, 1 - confidence)
     if place < 0:
         return Threshold(None, 0.0, None, None)
     bound = None if level is None else upper_bound(int(errors[place]), int(answered[place]), 1 - level)
-    return Threshold(float(curve.threshold[place]), float(curve.coverage[place]), float(curve.risk[place]), bound)
+    value = float(curve.threshold[place]) if level is None else _above(curve.threshold[place + 1 :], score)
+    return Threshold(value, float(curve.coverage[place]), float(curve.risk[place]), bound)
 
 
-def _guaranteed(answered: NDArray[Any], errors: NDArray[Any], risk: float, level: float) -> int:
-    """Return the last position on the curve that the search reaches from any start; -1 for none."""
+def check_promise(risk: float, confidence: float | None) -> None:
+    """Check that a risk and a confidence are what they should be."""
+    require(0 < risk < 1, "risk", "lie between 0 and 1", risk, "0.05 allows one error in twenty answers")
+    if confidence is not None:
+        require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence, "0.95 is usual; None asks for no guarantee")
+
+
+def _guaranteed(answered: NDArray[Any], errors: NDArray[Any], risk: float, allowed: float) -> tuple[int, float]:
+    """Return the last position on the curve that the search reaches, -1 for none, and the probability of error spent on it.
+
+    The search takes steps down the curve with a share of the allowed probability, which it loses where a step fails.
+    """
     total = int(answered[-1])
-    ladder = np.unique(np.searchsorted(answered, np.arange(1, STEPS + 1) * total / STEPS))
-    passed = np.array([binomial_below(int(errors[each]), int(answered[each]), risk) <= level for each in ladder])
-    starts = np.searchsorted(answered[ladder], np.arange(1, STARTS + 1) * total / STARTS)
-    best = -1
-    for start in starts[passed[starts]]:
-        stop = np.flatnonzero(~passed[start:])
-        best = max(best, start + (stop[0] if len(stop) else len(ladder) - start) - 1)
-    return int(ladder[best]) if best >= 0 else -1
+    least = math.ceil(math.log(allowed / STARTS) / math.log1p(-risk))  # answers that are enough if all of them are right
+    counts = np.unique(np.linspace(min(least, total), total, STARTS).astype(int))
+    starts = set(_places(answered, counts).tolist())
+    reached, spent, carried = -1, allowed, 0.0
+    for place in _places(answered, np.r_[counts, -(np.arange(1, STEPS + 1) * -total // STEPS)]).tolist():
+        carried += allowed / len(counts) if place in starts else 0.0
+        passes = carried > 0 and binomial_below(int(errors[place]), int(answered[place]), risk) <= carried
+        reached, spent, carried = (place, carried, carried) if passes else (reached, spent, 0.0)
+    return reached, spent
+
+
+def _places(answered: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
+    """Return the positions on the curve up to which these counts of samples are answered, at most.
+
+    Samples with equal scores are answered together or not at all, so ties make for fewer answers.
+    """
+    places = np.unique(np.searchsorted(answered, counts, side="right") - 1)
+    return places[places >= 0]
+
+
+def _above(rest: Numbers, score: ArrayLike) -> float:
+    """Return the lowest number above the scores in ``rest``, falling ones, in the precision of ``score``; -inf where none is."""
+    kind = np.asarray(score).dtype
+    precise = kind.type if np.issubdtype(kind, np.floating) else np.float64
+    return float(np.nextafter(precise(rest[0]), precise(np.inf))) if len(rest) else -np.inf
 
 
 def upper_bound(errors: int, total: int, confidence: float = 0.95) -> float:
@@ -145,6 +175,21 @@ def upper_bound(errors: int, total: int, confidence: float = 0.95) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if binomial_below(errors, total, middle) > 1 - confidence else (low, middle)
     return high
+
+
+def abstention(records: polars.DataFrame, defence: str, threshold: float) -> polars.DataFrame:
+    """Return the share of samples that a defence answers with at least this margin, and the share of errors among these answers.
+
+    One row for each model, data set and threat; ``wrong`` is null where nothing was answered.
+    """
+    pl = require_polars()
+    above = pl.col("margin") >= threshold
+    wrong = (pl.col("prediction") != pl.col("label")).filter(above).mean()
+    own = records.filter(pl.col("defence") == defence)
+    found: polars.DataFrame = own.group_by(*GROUP[:-1], maintain_order=True).agg(
+        images=pl.len(), answered=above.mean(), wrong=wrong
+    )
+    return found
 
 
 def compare(records: polars.DataFrame, by: Sequence[str] = GROUP, *, bootstrap: int = 0, seed: int = 0) -> polars.DataFrame:

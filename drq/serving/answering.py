@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from drq.errors import require
 from drq.models import weights
 from drq.serving.default_model import choose_model
+from drq.serving.defence_predictor import from_file
 from drq.serving.predict import Predictor
 from drq.threats.threat import plain
 from drq.version import __version__
@@ -30,6 +31,8 @@ class Asked:
     abstain_below: float | None = None
     device: str = "cpu"
     download: bool = False
+    defence: str | None = None  # a file that says all of it but where to run
+    allow_code: bool = False  # whether that file may name code
 
 
 class Answering(NamedTuple):
@@ -66,6 +69,8 @@ def answering(asked: Asked, *, keep_points: bool = False, progress: bool = False
     remedy = "margins are differences of robustness"
     below = 0.0 if asked.abstain_below is None else asked.abstain_below
     require(0 <= below <= 1, "--abstain-below", "lie between 0 and 1", below, remedy)
+    if asked.defence is not None:
+        return _of_file(asked, keep_points)
     given = {name: value for name in ("views", "radius") if (value := getattr(asked, name)) is not None}
     chosen = choose_model(asked.model, asked.preset, asked.classes, given)
     options: dict[str, Any] = {"download": True} if asked.download else {}
@@ -75,3 +80,13 @@ def answering(asked: Asked, *, keep_points: bool = False, progress: bool = False
     learnt = predictor.robust.gate if asked.gate is not None else None
     settled = replace(asked, model=chosen.model, preset=chosen.preset, classes=chosen.classes, gate=learnt)
     return Answering(predictor, below, tuple(filter(None, (chosen.note, predictor.promise))), settled)
+
+
+def _of_file(asked: Asked, keep_points: bool) -> Answering:
+    """What the file of a defence says, and when it abstains unless that was asked for."""
+    assert asked.defence is not None
+    said = {name: getattr(asked, name) for name in ("model", "norm", "radius", "classes", "preset", "gate", "views")}
+    given = {"device": asked.device, "keep_points": keep_points, "allow_code": asked.allow_code, "download": asked.download}
+    predictor = from_file(asked.defence, said, **given)
+    below = predictor.below if asked.abstain_below is None else asked.abstain_below
+    return Answering(predictor, below, tuple(filter(None, [predictor.promise])), asked)

@@ -42,7 +42,7 @@ class Inputs(NamedTuple):
 
 
 class Predictor:
-    """A model and DRQ around it, ready for pictures.
+    """A model and DRQ around it, ready for pictures. Where the margin is smaller than ``below``, it abstains.
 
     Args:
         name: of the model, see :func:`drq.load_model`.
@@ -58,6 +58,8 @@ class Predictor:
         progress: whether it is shown how far learning is.
         options: of the loader.
     """
+
+    below = 0.0
 
     def __init__(
         self,

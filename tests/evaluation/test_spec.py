@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from testbed.specs import PGD, VALID
 
 import drq
@@ -86,6 +87,21 @@ def test_a_file_means_what_python_says(every: Spec) -> None:
         "mine": Custom("torch.nn:Sequential"),
     }
     assert (every.name, every.title, every.seed, every.limit, every.shard) == ("my spec", "Everything", 3, 20, 7)
+
+
+def test_values_for_every_feature_are_lists() -> None:
+    """In defences and in threats; what is recorded of them reads back as the same."""
+    table = {"norm": "l2", "radius": 0.1, "bounds": [[0.0, 0.1], 1.0], "frozen": [True, False]}
+    made = Spec(**VALID | {"defences": {"mine": table}, "threats": {"PGD": table | {"steps": 2}}})
+    robust, threat = made.defences["mine"].around(torch.nn.Linear(2, 2).eval()), made.threats["PGD"].threat
+    for found in (robust, threat):
+        assert found.bounds[0].tolist() == [0.0, 0.1]
+        assert (found.bounds[0].dtype, found.bounds[1]) == (torch.float64, 1.0)
+        assert found.frozen.tolist() == [True, False]
+    again = Spec(**VALID | {"defences": {"mine": made.contents["defences"]["mine"]}, "threats": {"PGD": table | {"steps": 2}}})
+    assert again.hash == made.hash
+    restored = Spec(**VALID | {"defences": {"mine": {"front": {"front": "Restoration", "detail": "none"}}}}).defences["mine"]
+    assert restored.settings["front"] == drq.Restoration(None)
 
 
 def test_suites_victims_and_titles(every: Spec) -> None:

@@ -108,6 +108,14 @@ BAD = {  # what is wrong: the spec, and words that the refusal must have
     "a confidence of 1.5": (defence(radius={"confidence": 1.5}), ["defences.mine.radius: confidence must lie in [0, 1)"]),
     "an unknown search": (defence(explore="Gradinet"), ["defences.mine.explore.search", "did you mean Gradient?"]),
     "searches where one belongs": (defence(explore={"search": ["Random"]}), ["defences.mine.explore.search", "['Random']"]),
+    "a ragged bound": (
+        defence(bounds=[[0, [1]], 1]),
+        ["defences.mine.bounds must be numbers, in rows of one length, got others"],
+    ),
+    "a mask of numbers": (
+        defence(frozen=[0, 1]),
+        ["defences.mine.frozen must be true or false for every feature, got torch.int64"],
+    ),
     "bounds in disorder": (defence(bounds=[1, 0]), ["defences.mine: bounds must have lowest <= highest", "swap them"]),
     "a module that is not there": (defence(defence="python:nothing.there:make"), ["defences.mine: nothing.there must be"]),
     "a function that is not there": (defence(defence="python:torch.nn:Lineer"), ["defences.mine: ", "no Lineer"]),

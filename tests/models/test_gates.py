@@ -70,7 +70,9 @@ def test_it_belongs_to_its_views_and_to_them_alone(tiny):
         {"views": None, "radius": 0.01},
     ):
         assert drq.DRQ(tiny, **upright | changes).gate is None
-    assert drq.DRQ(tiny, **upright | {"views": "Mirror() * Detail() + Rotation(90.0, views=13)"}).gate == tiny.card.gates["upright"]
+    assert (
+        drq.DRQ(tiny, **upright | {"views": "Mirror() * Detail() + Rotation(90.0, views=13)"}).gate == tiny.card.gates["upright"]
+    )
     given = drq.views.Gate(1.0)
     assert drq.DRQ(tiny, **upright | {"gate": given}).gate == given
     assert drq.DRQ(tiny, **upright | {"gate": None}).gate is None

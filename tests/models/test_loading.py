@@ -22,6 +22,25 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("cifar10-tiny", {}, "cifar10-tiny"),
+        ("digits?epochs=2", {"seed": 1, "download": True}, "digits?epochs=2&seed=1"),
+        ("denoised:cifar10-tiny", {}, "denoised:cifar10-tiny"),
+        ("python:testbed.brightness:stripes", {"radius": 0.5}, "python:testbed.brightness:stripes?radius=0.5"),
+    ],
+)
+def test_a_model_knows_the_name_that_makes_it_again(name, options, expected):
+    """Also in a copy; leave to download is not part of it."""
+    pytest.importorskip("sklearn") if name.startswith("digits") else None
+    model = drq.load_model(name, **options)
+    assert copy.deepcopy(model).loaded_as == pickle.loads(pickle.dumps(model)).loaded_as == expected
+    again = drq.load_model(expected)
+    assert again.card.radius == model.card.radius
+    assert drq.models.weights.checksum(again) == drq.models.weights.checksum(model)
+
+
 class TestInTheBox:
     def test_the_files_are_small_enough(self):
         assert SMALL.stat().st_size <= 3_000_000

@@ -95,8 +95,23 @@ def test_where_no_threshold_reaches_the_target_there_is_none():
 
 def test_where_all_is_right_everything_is_answered():
     found = threshold_for([True] * 200, np.arange(200), 0.05)
-    assert (found.value, found.coverage, found.risk) == (0, 1, 0)
-    assert found.bound == pytest.approx(1 - (0.05 / selective.STARTS) ** (1 / 200))  # in closed form where there is no error
+    assert (found.value, found.coverage, found.risk) == (-math.inf, 1, 0)
+    assert found.bound == pytest.approx(1 - 0.05 ** (1 / 200))  # in closed form where there is no error
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_guarantee_is_for_all_above_the_best_score_that_is_not_answered(kind):
+    """Given that score, those above it are independent; also where scores are tied, as at 0."""
+    score = np.r_[np.linspace(1, 0.5, 150), np.zeros(150)].astype(kind)
+    correct = np.r_[np.ones(150), np.arange(150) % 2].astype(bool)
+    found = threshold_for(correct, score, 0.05)
+    assert (found.value, found.coverage) == (float(np.nextafter(kind(0), kind(1))), 0.5)
+    lower = threshold_for(np.r_[correct[:150], correct[:150]], score, 0.05)
+    assert (lower.value, lower.coverage) == (-math.inf, 1)
+    whole = threshold_for(correct, np.r_[score[:100], np.full(200, 0.25, kind)], 0.05)  # half of the ties would do
+    assert (whole.value, whole.coverage) == (float(np.nextafter(kind(0.25), kind(1))), 1 / 3)
+    untied = threshold_for(correct[:150], score[:150], 0.05)
+    assert untied.value == -math.inf
 
 
 @pytest.mark.parametrize(("errors", "total"), [(0, 1), (0, 50), (3, 50), (49, 50), (50, 50), (120, 10_000)])

@@ -1,7 +1,10 @@
 """Pictures in files, and the command that answers about them."""
 
+import sys
+
 import pytest
 from PIL import Image
+from testbed.stored import put_bird, saved_tiny
 
 from drq.commands import cli
 
@@ -22,3 +25,21 @@ def command(capfd):
         return status, *capfd.readouterr()
 
     return run
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "defence.toml"
+
+
+@pytest.fixture
+def saved(path):
+    return saved_tiny(path), path
+
+
+@pytest.fixture
+def canary(tmp_path, monkeypatch):
+    folder = put_bird(tmp_path / "code")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "bird", raising=False)
+    return folder

@@ -101,7 +101,7 @@ def run(path: Path) -> None:
 
 
 @contextmanager
-def playground(folder: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
+def playground(folder: Path, scratch: Path, *options: str) -> Iterator[tuple[str, Path]]:
     """The address of ``drq play`` in a process of its own, and the file with what it asked of other machines."""
     (scratch / "site").mkdir(parents=True, exist_ok=True)
     (scratch / "site" / "sitecustomize.py").write_text(WATCHER)
@@ -109,7 +109,7 @@ def playground(folder: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
     outside.write_text("")
     environment = reaching(scratch / "site", ROOT) | {"OUTSIDE": str(outside), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     environment |= {"GRADIO_TEMP_DIR": str(scratch / "uploads")}
-    command = [sys.executable, "-m", "drq", "play", str(folder), "--no-browser"]
+    command = [sys.executable, "-m", "drq", "play", str(folder), "--no-browser", *options]
     with (scratch / "errors.txt").open("w") as errors:
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
         lines: queue.Queue[str] = queue.Queue()
