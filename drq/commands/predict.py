@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drq.commands.app import MISTAKE, AllowCode, AsJson, Quiet, app, examples, print_to_stderr
+from drq.commands.app import MISTAKE, AllowCode, AsJson, Quiet, app, examples, parse_number, print_to_stderr
 from drq.commands.completion import DEVICES, ENGINES, complete_with, either, model_names
 from drq.errors import InputError, require
 from drq.registry import NORMS, PRESETS
@@ -56,8 +56,8 @@ def predict(
         ),
     ] = None,
     radius: Annotated[
-        float | None,
-        typer.Option(help="How far to search; else as preset or training say."),
+        str | None,
+        typer.Option(help="How far to search, such as 8/255; else as preset or training say."),
     ] = None,
     classes: Annotated[int | None, typer.Option(metavar="K", help="Search the K likeliest classes; unsafe under attack.")] = None,
     preset: Annotated[
@@ -103,7 +103,8 @@ def predict(
     """
     from drq.serving.answering import Asked
 
-    asked = Asked(model, preset, norm, radius, classes, views, gate, abstain_below, device, download, defence, allow_code)
+    distance = parse_number("--radius", radius)
+    asked = Asked(model, preset, norm, distance, classes, views, gate, abstain_below, device, download, defence, allow_code)
     of_jobs = {"--restart": restart or None, "--engine": engine, "--address": address, "--workers": workers}
     of_few = {"--csv": csv, "--explain": explain, "--slice": pixels}
     _require_without(of_few if out is not None else of_jobs, "beside" if out is not None else "without")
