@@ -58,7 +58,7 @@ def print_to_stderr(message: str) -> None:
 
 @contextmanager
 def own_warnings_in_a_line() -> Iterator[None]:
-    """Show what this package warns of as it shows mistakes, once; the line of Python it stems from is nothing to a command line."""
+    """Show what this package warns of as mistakes are shown, and once: the line of Python that it stems from helps nobody."""
     with warnings.catch_warnings():
         usual, told = warnings.showwarning, set[str]()
 
