@@ -366,7 +366,9 @@ class DRQ(Searched):
         """
         refuse_ball(self.ball_searched)
         assert self.views is not None
-        check_mode(self.model)
+        for name, part in {"model": self.model, "front": self.front}.items():
+            if isinstance(part, nn.Module):
+                check_mode(part, name)
         return ViewScores(self.model, self.views, self.gate, self.alpha, self.classes, self.front, self.bounds)
 
     def scored(self, x: Tensor) -> tuple[Tensor, Tensor]:

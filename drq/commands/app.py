@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -52,6 +54,24 @@ def parse_number(option: str, text: str | None) -> float | None:
 def print_to_stderr(message: str) -> None:
     """Print a message to standard error, in one line."""
     print(f"drq: {' '.join(message.split())}", file=sys.stderr)
+
+
+@contextmanager
+def own_warnings_in_a_line() -> Iterator[None]:
+    """Show what this package warns of as mistakes are shown, and once: the line of Python that it stems from helps nobody."""
+    with warnings.catch_warnings():
+        usual, told = warnings.showwarning, set[str]()
+
+        def show(message: Warning | str, *where: Any, **others: Any) -> None:
+            text = str(message)
+            if not text.startswith("drq: "):
+                usual(message, *where, **others)
+            elif text not in told:
+                told.add(text)
+                print_to_stderr(text.removeprefix("drq: "))
+
+        warnings.showwarning = show
+        yield
 
 
 def print_result(result: Any, as_json: bool, show: Callable[[Any], None]) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from drq.commands import bench, data, demo, evaluate, models, play, predict, redteam, report, reproduce, threats, threshold
-from drq.commands.app import INTERRUPTED, MISTAKE, app, print_to_stderr
+from drq.commands.app import INTERRUPTED, MISTAKE, app, own_warnings_in_a_line, print_to_stderr
 from drq.errors import InputError
 from drq.version import __version__
 
@@ -46,7 +46,8 @@ In Python:       robust = drq.DRQ(model, norm="linf", radius=16/255)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (``sys.argv`` unless ``arguments`` are given) and return its exit status."""
     try:
-        status = app(args=arguments, prog_name="drq", standalone_mode=False)
+        with own_warnings_in_a_line():
+            status = app(args=arguments, prog_name="drq", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,7 @@
 """What ``drq redteam`` asks for, and what it says."""
 
 import json
+import warnings
 from fractions import Fraction
 
 import pytest
@@ -83,6 +84,18 @@ def test_a_radius_is_a_number_or_a_fraction(given, radius):
     attack = red_team_spec("cifar10-small", norm="l2", radius=parse_number("--radius", given)).threats["APGD"].threat
     assert attack.radius == radius
     assert parse_number("--radius", None) is None
+
+
+def test_what_the_package_warns_of_is_one_line(tmp_path, capsys):
+    asked = ["redteam", "--images", "1", "--norm", "linf", "--radius", "0.02", "--quiet", "--out", str(tmp_path / "run")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main([*asked, "--set", "norm=linf", "--set", "radius=8", "--preset", "fast"]) == 0
+        kept = warnings.showwarning
+    told = [line for line in capsys.readouterr().err.splitlines() if "radius should be small" in line]
+    assert len(told) == 1
+    assert told[0].startswith("drq: radius should be small beside the box of inputs, got 8 where no input is farther away than ")
+    assert kept is warnings.showwarning
 
 
 LITTLE = ["--images", "2", "--norm", "linf", "--radius", "0.02", "--quiet"]

@@ -132,6 +132,8 @@ def test_what_is_in_training_mode_is_not_exported():
     robust = drq.DRQ(model.eval(), views=TURNS)
     model[1].train()
     refused(torch.export.export, robust, (batch(SHAPE),), words=["got model.1 (Dropout) in training mode"])
+    fronted = drq.DRQ(flat(SHAPE), views=TURNS, front=nn.Dropout())
+    refused(fronted.exportable, words=["front must be in evaluation mode, got front (Dropout) in training mode"])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 5e-7), (torch.float64, 1e-9)])
