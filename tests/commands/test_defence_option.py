@@ -15,7 +15,9 @@ from testbed.stored import QUICK, edited
 
 import drq
 from drq.commands.cli import main
+from drq.commands.redteam import red_team_spec
 from drq.serving.defence_specs import called, spec_of
+from drq.serving.settings_table import spec_table
 
 pytest.importorskip("sklearn")
 pytest.importorskip("polars")
@@ -159,6 +161,14 @@ def test_the_data_and_threats_of_a_spec_are_taken(file):
     paper = spec_of(stored, str(file), "table1", data="digits", images=7)
     assert (paper.models, paper.data, paper.limit, paper.name) == (("digits",), ("digits",), 7, "table1-defence-digits")
     refused(spec_of, stored, str(file), words=["--data must be given without a spec"])
+
+
+def test_a_run_of_the_red_team_is_called_as_the_file(file):
+    drq.DRQ(drq.load_model("digits"), views="Mirror()").save(file)
+    stored = drq.load_defence(file)
+    spec = red_team_spec("digits", called(str(file)), spec_table(stored.table), images=3)
+    assert (spec.name, list(spec.defences)) == ("redteam-digits-defence.toml", ["standard", "defence.toml"])
+    assert str(spec.defences["defence.toml"].settings["views"]) == "Mirror()"
 
 
 MISTAKES = {
