@@ -1,5 +1,6 @@
 """``--defence FILE``: a file written in one process gives the same answers in another, in Python and in every command."""
 
+import csv
 import json
 import re
 import subprocess
@@ -135,6 +136,21 @@ def test_predict_draws_and_tables_as_ever(file, pictures, tmp_path, capfd):
     assert (tmp_path / "why-2.png").stat().st_size > 0
     assert (tmp_path / "rows.csv").read_text().count("\n") == 3
     assert "2 pictures" in capfd.readouterr().out
+
+
+def test_tables_of_many_pictures_abstain_as_the_file_says(file, pictures, capfd):
+    shown = predicted(capfd, *pictures, "--defence", str(file), "--device", "auto")
+    margin = sorted(each["margin"] for each in shown)[2] - 1e-4
+    edited(file, "margin = 0.0", f"margin = {margin}")
+    assert main(["predict", *pictures, "--defence", file.name, "--out", "rows.csv", "--quiet"]) == 0
+    with Path("rows.csv").open(newline="") as rows:
+        found = [*csv.DictReader(rows)]
+    assert [float(each["margin"]) for each in found] == pytest.approx([each["margin"] for each in shown], abs=1e-5)
+    assert [each["abstains"] for each in found] == [str(each["margin"] < margin).lower() for each in shown]
+    edited(file, f"margin = {margin}", "margin = 0.0")
+    capfd.readouterr()
+    assert main(["predict", *pictures, "--defence", file.name, "--out", "rows.csv", "--quiet"]) == 2
+    assert "threshold" in capfd.readouterr().err
 
 
 def test_evaluate_tells_what_is_left_unanswered(file, images, capfd):
