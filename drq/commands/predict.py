@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         "drq predict photo.jpg --preset nature --explain card.png",
         "drq predict photo.jpg --model torchvision:resnet50 --classes 5 --download",
         "drq predict holidays/ more.zip @list.txt --out answers.csv",
-        "drq predict photo.jpg --norm l2 --radius 0.5 --json",
         "drq predict photo.jpg --defence defence.toml",
     )
 )

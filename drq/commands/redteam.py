@@ -154,7 +154,8 @@ def red_team_spec(
         "red team": {"threat": "RedTeam", **ball, "strength": strength, "victim": "defence"},
     }
     title = f"{defence} around {model} under the red team"
-    told = [str(each)[:60] for each in map((settings or {}).get, ("preset", "views")) if each is not None]
+    short = {} if settings is None or "defence" in settings else settings  # those of a file are many, and it has a name
+    told = [str(each)[:60] for each in map(short.get, ("preset", "views")) if each is not None]
     name = re.sub(r"[^\w.+-]+", "-", "-".join(["redteam", model, defence, *told])).strip("-")
     spec: dict[str, Any] = {
         "name": name,

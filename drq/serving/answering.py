@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from drq.errors import require
@@ -89,4 +90,5 @@ def _of_file(asked: Asked, keep_points: bool) -> Answering:
     given = {"device": asked.device, "keep_points": keep_points, "allow_code": asked.allow_code, "download": asked.download}
     predictor = from_file(asked.defence, said, **given)
     below = predictor.below if asked.abstain_below is None else asked.abstain_below
-    return Answering(predictor, below, tuple(filter(None, [predictor.promise])), asked)
+    settled = replace(asked, defence=str(Path(asked.defence).absolute()))  # other processes may be in other folders
+    return Answering(predictor, below, tuple(filter(None, [predictor.promise])), settled)

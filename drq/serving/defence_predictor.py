@@ -27,7 +27,8 @@ class DefencePredictor(Predictor):
     def __init__(
         self, path: str, device: str = "cpu", keep_points: bool = False, allow_code: bool = False, download: bool = False
     ) -> None:
-        stored = load_defence(path, allow_code=allow_code, download=download).to(chosen_device(device))
+        where = chosen_device(device)
+        stored = load_defence(path, allow_code=allow_code, download=download).to(where)
         model, about = stored.model, stored.about
         card = getattr(model, "card", None)
         remedy = "use drq.load_defence in Python, where you make its inputs yourself"
@@ -35,7 +36,7 @@ class DefencePredictor(Predictor):
         require(shown, "--defence", "have a model that says what pictures it takes", about.model, remedy)
         assert isinstance(card, Card)
         self.card, self.model = replace(card, classes=about.classes or card.classes), model
-        self.keep_points, self.device = keep_points, device
+        self.keep_points, self.device = keep_points, where
         self.robust = stored.variant(keep_points=keep_points and stored.ball_searched)
         self.below = stored.threshold.margin  # it abstains where the margin is smaller
         self.promise = stored.promise

@@ -1,5 +1,6 @@
 """``--defence FILE``: a file written in one process gives the same answers in another, in Python and in every command."""
 
+import csv
 import json
 import re
 import subprocess
@@ -15,7 +16,9 @@ from testbed.stored import QUICK, edited
 
 import drq
 from drq.commands.cli import main
+from drq.commands.redteam import red_team_spec
 from drq.serving.defence_specs import called, spec_of
+from drq.serving.settings_table import spec_table
 
 pytest.importorskip("sklearn")
 pytest.importorskip("polars")
@@ -135,6 +138,21 @@ def test_predict_draws_and_tables_as_ever(file, pictures, tmp_path, capfd):
     assert "2 pictures" in capfd.readouterr().out
 
 
+def test_tables_of_many_pictures_abstain_as_the_file_says(file, pictures, capfd):
+    shown = predicted(capfd, *pictures, "--defence", str(file), "--device", "auto")
+    margin = sorted(each["margin"] for each in shown)[2] - 1e-4
+    edited(file, "margin = 0.0", f"margin = {margin}")
+    assert main(["predict", *pictures, "--defence", file.name, "--out", "rows.csv", "--quiet"]) == 0
+    with Path("rows.csv").open(newline="") as rows:
+        found = [*csv.DictReader(rows)]
+    assert [float(each["margin"]) for each in found] == pytest.approx([each["margin"] for each in shown], abs=1e-5)
+    assert [each["abstains"] for each in found] == [str(each["margin"] < margin).lower() for each in shown]
+    edited(file, f"margin = {margin}", "margin = 0.0")
+    capfd.readouterr()
+    assert main(["predict", *pictures, "--defence", file.name, "--out", "rows.csv", "--quiet"]) == 2
+    assert "threshold" in capfd.readouterr().err
+
+
 def test_evaluate_tells_what_is_left_unanswered(file, images, capfd):
     margins = drq.load_defence(file).decide(images).margin
     edited(file, "margin = 0.0", f"margin = {float(margins.median()) + 1e-4}")
@@ -159,6 +177,14 @@ def test_the_data_and_threats_of_a_spec_are_taken(file):
     paper = spec_of(stored, str(file), "table1", data="digits", images=7)
     assert (paper.models, paper.data, paper.limit, paper.name) == (("digits",), ("digits",), 7, "table1-defence-digits")
     refused(spec_of, stored, str(file), words=["--data must be given without a spec"])
+
+
+def test_a_run_of_the_red_team_is_called_as_the_file(file):
+    drq.DRQ(drq.load_model("digits"), views="Mirror()").save(file)
+    stored = drq.load_defence(file)
+    spec = red_team_spec("digits", called(str(file)), spec_table(stored.table), images=3)
+    assert (spec.name, list(spec.defences)) == ("redteam-digits-defence.toml", ["standard", "defence.toml"])
+    assert str(spec.defences["defence.toml"].settings["views"]) == "Mirror()"
 
 
 MISTAKES = {
