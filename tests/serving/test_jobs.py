@@ -97,9 +97,11 @@ def test_views_are_named_and_a_front_leaves_the_model_its_own_answer(picture, tm
     fill(answering(Asked(model="cifar10-tiny", views="Rotation(90, 3)")), [path], tmp_path / "views.csv", Local())
     (row,) = rows(tmp_path / "views.csv").values()
     assert row["view"] in ("the input", "rotated by -90 degrees", "rotated by 90 degrees")
-    fill(answering(Asked(model="cifar10-tiny", preset="shift")), [path], tmp_path / "front.csv", Local())
-    (row,), alone = rows(tmp_path / "front.csv").values(), Predictor("cifar10-tiny", preset="shift")(path)
-    assert (row["answer"], row["model_answer"]) == (alone.answer, alone.standard)
+    found = answering(Asked(model="cifar10-tiny", norm="linf", radius=0.01))
+    found.predictor.robust = found.predictor.robust.variant(front=lambda x: 1 - x)
+    fill(found, [path], tmp_path / "front.csv", Local())
+    (row,), alone = rows(tmp_path / "front.csv").values(), Predictor("cifar10-tiny")(path)
+    assert row["model_answer"] == alone.standard != row["answer"]
     assert float(row["model_confidence"]) == pytest.approx(max(each.confidence for each in alone.classes), abs=1e-6)
 
 
