@@ -10,6 +10,7 @@ from drq.defences import Standard
 from drq.evaluation import reading
 from drq.models.classifier import Card
 from drq.reproduction.experiments import experiments_behind
+from drq.serving.picture import Picture
 from drq.serving.predict import Predictor
 
 
@@ -116,7 +117,7 @@ def test_the_standard_answer_is_that_of_the_model_alone():
     with torch.no_grad():
         alone = predictor.model(dull).argmax(1)
     place = int((alone != predictor.robust.decide(dull).label).long().argmax())
-    (answer,) = predictor._decide(["dull"], [dull[place]])
+    (answer,) = predictor._decide([Picture("dull", "dull")], [dull[place]])
     assert answer.standard == predictor.card.classes[int(alone[place])]
     assert answer.changed
     assert answer.answer != answer.standard

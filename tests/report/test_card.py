@@ -66,6 +66,7 @@ def test_images_are_those_of_the_decision(channels):
         np.testing.assert_allclose(shown[3], (quantified - explored).mean(0), atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:drq. radius should be small")
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_all_changes_have_one_symmetric_scale(norm):
     """The radius for linf; else a third of the largest change that is drawn, so that most of the small ones are seen."""

@@ -63,6 +63,7 @@ def test_rays_tries_all_signs_then_halves_then_quarters() -> None:
     assert turned == [[-1] * 4, [-1, -1, 1, 1], [1, 1, -1, -1], *one, [-1] * 4]
 
 
+@pytest.mark.filterwarnings("ignore:drq. model should return logits")
 def test_rays_reads_labels_alone(digits: Digits) -> None:
     x, y = digits.x[:20], digits.y[:20]
 

@@ -136,7 +136,7 @@ MISTAKES = {
     ("--model", MODEL, "--abstain-below", "nan"): "--abstain-below must lie between 0 and 1, got nan",
     ("--model", MODEL, "--device", "toaster"): "device must be one that this machine has, got 'toaster'",
     ("--model", "python:testbed.brightness:silent_model"): "say what pictures it takes",
-    ("--radius", "wide"): "see drq predict --help",
+    ("--radius", "wide"): "--radius must be a number or a fraction, got 'wide'",
     ("--csv", "-", "--json"): "--csv must name a file beside --json, got -",
     ("--abstain", "0.5"): "see drq predict --help",
 }

