@@ -60,7 +60,8 @@ def test_no_gain_survives_the_red_team() -> None:
     """On CIFAR-10: README and limits say so."""
     pictures, team = polars.col("data") == "cifar10", polars.col("threat").str.starts_with("red team")
     found = overview.adaptive(attacked().filter(pictures, team))
-    assert {*found["model"]} == {f"cifar10-{each}" for each in ("linf", "small", "l2", "augment", "tiny")}
+    ours = {f"cifar10-{each}" for each in ("linf", "small", "l2", "augment", "tiny")}
+    assert {*found["model"]} == ours | {"published:resnet4b"}
     assert not found["survives"].any()
 
 
@@ -131,7 +132,8 @@ def test_no_image_costs_the_red_team_more_than_it_says() -> None:
     rows = attacked()
     rows = rows.filter(rows["threat"].str.starts_with("red team"), ~rows["defence"].str.contains("noise"))
     assert {"DRQ linf", "DRQ l2", "DRQ l2 calibrated", "Anti-Adversary", "Hedge", "pNML", "TENT"} <= {*rows["defence"]}
-    assert rows["threat_passes"].max() <= 32_000
+    full = rows["threat"] == "red team, full"
+    assert rows.filter(~full)["threat_passes"].max() <= 32_000 < rows.filter(full)["threat_passes"].max() <= 150_000
 
 
 def test_the_papers_spatial_settings_are_the_closest_readings() -> None:
