@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ FEW = 8  # pictures that are decided at once on a CPU, where they are small: mor
 SMALL = 2**13  # pixels of them all together
 HELD = 2**26  # bytes of pictures that wait in memory, since they can be read only once; the last of them may be larger
 THREADS_OF_WORKERS = 1
+LITTLE = 0.05  # of the time of deciding
 Tell = Callable[[int, int], None]  # told how many pictures have their row, and how many there are
 ANSWERING: Cache[Answering] = Cache(1)  # what a process made last, under the number of its job
 T = TypeVar("T")
@@ -205,10 +208,22 @@ def with_inputs(predictor: Predictor, ahead: Iterator[Part]) -> Generator[Part]:
 
 
 def prefetched(items: Iterator[T]) -> Generator[T]:
-    """The same items, each made in a thread while the one before it is used."""
+    """The same items, each made in a thread while the one before it is used, from when on making takes a good part of the time.
+
+    Where it takes little, the two would only keep each other from the interpreter, which costs more than that little.
+    """
     end: Any = object()
+    making = using = 0.0
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = reader.submit(next, items, end)
+        coming: Future[T] | None = None
+        for count in itertools.count():
+            began = time.monotonic()
+            item = next(items, end) if coming is None else coming.result()
+            made = time.monotonic()
+            if item is end:
+                return
+            if coming is not None or making > LITTLE * using:
+                coming = reader.submit(next, items, end)
             yield item
+            if count:  # the first of all takes its own time
+                making, using = making + made - began, using + time.monotonic() - made

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -209,27 +210,49 @@ def test_pictures_that_wait_in_memory_are_few(monkeypatch, tmp_path, picture):
     assert [len(each.pictures) for each in parts(path, survey(path, b""), 8)] == [3] * 6 + [2]
 
 
-def test_the_next_is_read_while_one_is_decided():
-    gate, made = threading.Event(), []
+def test_what_takes_long_to_read_is_read_while_others_are_decided():
+    """From the third on, when the time of the second is known."""
+    asked, made = threading.Event(), []
 
     def items():
-        for number in range(4):
+        for number in range(6):
             made.append(threading.current_thread() is threading.main_thread())
+            asked.set() if number == 4 else None
+            time.sleep(0.02)
             yield number
-            gate.set() if number == 1 else None
 
     ahead = prefetched(items())
-    assert next(ahead) == 0
-    assert next(ahead) == 1
-    assert gate.wait(5)  # without being asked for
-    assert [*ahead] == [2, 3]
-    assert made == [False] * 4
+    assert [next(ahead) for _ in range(4)] == [0, 1, 2, 3]
+    assert asked.wait(5)  # the fifth, for which nobody has asked yet
+    assert [*ahead] == [4, 5]
+    assert made == [True] * 3 + [False] * 3
 
+
+def test_what_is_read_quickly_needs_no_thread():
+    made = []
+
+    def items():
+        for number in range(6):
+            made.append(threading.current_thread() is threading.main_thread())
+            yield number
+
+    found = []
+    for each in prefetched(items()):
+        time.sleep(0.02)
+        found.append(each)
+    assert found == [*range(6)]
+    assert made == [True] * 6
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.02], ids=["here", "in a thread"])
+def test_a_mistake_while_reading_is_told(pause):
     def broken():
-        yield 1
+        for number in range(5):
+            time.sleep(pause)
+            yield number
         raise drq.InputError("x must be another, got this: change it")
 
-    refused(lambda: [*prefetched(broken())])
+    refused(lambda: [*prefetched(broken())], words=["x must be another"])
 
 
 def test_of_pictures_that_have_passed_nothing_is_held(tmp_path):
