@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from io import BytesIO, FileIO
 from pathlib import Path
@@ -21,10 +20,10 @@ from drq.evaluation import checksums, growth
 from drq.evaluation.plan import Shard, Task
 from drq.evaluation.records import as_frame, write_part
 from drq.evaluation.run import Run, checked_part, warn_unverified
+from drq.system import files
 from drq.system.files import atomic_write, try_lock
 
 DRAFT = ".*." + 32 * "[0-9a-f]"  # as files.atomic_write names what it is writing
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Writer:
@@ -152,13 +151,6 @@ def _claim(file: FileIO, path: Path) -> None:
     file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
 
 
-@contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the disk into one clear line: what was written before is safe."""
-    try:
-        yield
-    except OSError as error:
-        rule, remedy = "be a directory that can be written", "choose another directory, or change its rights"
-        if error.errno in FULL:
-            rule, remedy = "have room", "free some, and the same command goes on; all rows so far are safe"
-        raise InputError(f"out must {rule}, got {str(path)!r} ({error.strerror}): {remedy}") from error
+def disk_errors(path: Path) -> AbstractContextManager[None]:
+    """Turn errors of the disk into one clear line."""
+    return files.disk_errors("out", path, "be a directory that can be written", "choose another directory, or change its rights")

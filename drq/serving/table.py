@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import IO, Any
 from drq.errors import InputError, require
 from drq.serving.formats import FORMATS, Format
 from drq.serving.rows import Row
+from drq.system import files
 from drq.system.files import atomic_write, try_lock
 
 SETTINGS = ".settings.json"  # behind the name of the table: on what its answers depend
@@ -23,7 +23,6 @@ NOT_COMPARED = ("drq",)  # the version is noted
 LONGEST = 2**20  # bytes of a row: more without an end are no row that was cut off
 KEY_BYTES = 16
 SHORT, FEW = 60, 3  # characters of a setting that are shown; settings that are
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 ANEW = "--restart begins anew, another name keeps it"
 
 
@@ -191,13 +190,6 @@ def _shown(value: object) -> str:
     return found if len(found) <= SHORT else f"{found[: SHORT // 2]}..."
 
 
-@contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the disk into one clear line: what was written before is safe."""
-    try:
-        yield
-    except OSError as error:
-        rule, remedy = "name a file that can be written", "choose another, or change its rights"
-        if error.errno in FULL:
-            rule, remedy = "have room", "free some, and the same command goes on; all rows so far are safe"
-        raise InputError(f"--out must {rule}, got {str(path)!r} ({error.strerror}): {remedy}") from error
+def disk_errors(path: Path) -> AbstractContextManager[None]:
+    """Turn errors of the disk into one clear line."""
+    return files.disk_errors("--out", path, "name a file that can be written", "choose another, or change its rights")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -16,6 +17,27 @@ try:
     import fcntl
 except ModuleNotFoundError:  # Windows: there, processes are not told apart
     fcntl = None  # type: ignore[assignment]
+
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def disk_errors(argument: str, path: Path, rule: str, remedy: str) -> Iterator[None]:
+    """Turn errors of the disk into one clear line: what was written before is safe.
+
+    Args:
+        argument: what named the path.
+        path: what is written.
+        rule: what the path must do.
+        remedy: for errors of its name or rights; a full disk has its own.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            rule, remedy = "have room", "free some, and the same command goes on; all rows so far are safe"
+        raise InputError(f"{argument} must {rule}, got {str(path)!r} ({error.strerror}): {remedy}") from error
 
 
 def cache_folder() -> Path:

@@ -17,6 +17,7 @@ from drq.views.contest import outcome
 from drq.views.gate import Gate, habits, margin_evidence, threshold_for
 from drq.views.looking import Looking, Looks
 
+Compared = tuple[tuple[float, ...], tuple[float, ...]]
 Leads = Literal["handicapped", "standardised", "plain"]  # how leads of views are compared, see drq.DRQ.gated
 
 
@@ -83,30 +84,36 @@ class Fit(NamedTuple):
             found[term] = max(0.0, threshold) if threshold < math.inf else 0.0  # where nothing may change, no lead counts at all
         return tuple(found[each] for each in term_of)
 
+    def compared(self, leads: Leads, odds: Tensor, own: Tensor, base: Tensor, term_of: Sequence[int]) -> Compared:
+        """What is taken from the lead of every view but the input, and by what the rest is divided.
+
+        Args:
+            leads: one of the ways.
+            odds: (N, V, C), see :meth:`handicaps`.
+            own: (N,) likewise.
+            base: (N,) likewise.
+            term_of: likewise.
+        """
+        if leads == "plain":
+            return (), ()
+        if leads == "standardised":
+            return habits(odds, own)
+        handicaps = self.handicaps(odds, own, base, term_of)
+        return handicaps, (1.0,) * len(handicaps)
+
 
 def over_views(looking: Looking, x: Tensor, fit: Fit, leads: Leads) -> Gate:
     """A gate for views."""
     looks = list(looking.blocks(x))
-    plain = Gate(-math.inf, *_compared(looking, looks, fit, leads))
-    found = [outcome(each.odds, each.logits, looking.near, plain) for each in looks]
+    odds, own = torch.cat([each.odds for each in looks]), torch.cat([_own(each) for each in looks])
     base = torch.cat([each.logits.argmax(1) for each in looks])
+    plain = Gate(-math.inf, *fit.compared(leads, odds, own, base, looking.views.term_of))
+    found = [outcome(each.odds, each.logits, looking.near, plain) for each in looks]
     evidence, label = (torch.cat([getattr(each, name) for each in found]) for name in ("evidence", "open_label"))
     gate = fit.gate(evidence, base, label, plain)
     changed = (label != base) & (evidence > gate.threshold)
-    ahead = _furthest(torch.cat([_own(each) for each in looks]), changed)
+    ahead = _furthest(own, changed)
     return Gate(**gate.record | {"ahead": ahead})
-
-
-def _compared(looking: Looking, looks: Sequence[Looks], fit: Fit, leads: Leads) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What is taken from the lead of every view but the input, and by what the rest is divided."""
-    if leads == "plain":
-        return (), ()
-    odds, own = torch.cat([each.odds for each in looks]), torch.cat([_own(each) for each in looks])
-    if leads == "standardised":
-        return habits(odds, own)
-    base = torch.cat([each.logits.argmax(1) for each in looks])
-    handicaps = fit.handicaps(odds, own, base, looking.views.term_of)
-    return handicaps, (1.0,) * len(handicaps)
 
 
 def over_ball(decisions: Sequence[Decision], fit: Fit) -> Gate:

@@ -124,8 +124,7 @@ class Views(ABC):
         found = dict[object, View]()
         for each in (View(), *self.others):
             found.setdefault(each.effect, each)
-        remedy = "leave some out: every view costs a pass of the model"
-        require(len(found) <= MOST_VIEWS, "views", f"be at most {MOST_VIEWS}", len(found), remedy)
+        _check_most(len(found))
         return tuple(found.values())
 
     @property
@@ -294,11 +293,14 @@ class Chain(Combined):
 
 def _one_after_the_other(sets: Sequence[Sequence[View]]) -> Iterator[View]:
     """Every view of the first set, then every view of the next one of that."""
-    count = math.prod(map(len, sets))
-    require(
-        count <= MOST_VIEWS, "views", f"be at most {MOST_VIEWS}", count, "leave some out: every view costs a pass of the model"
-    )
+    _check_most(math.prod(map(len, sets)))
     return (sum(reversed(each), View()) for each in product(*reversed(sets)))
+
+
+def _check_most(count: int) -> None:
+    """No more views than a set may have."""
+    remedy = "leave some out: every view costs a pass of the model"
+    require(count <= MOST_VIEWS, "views", f"be at most {MOST_VIEWS}", count, remedy)
 
 
 def _in_brackets(part: Views) -> str:

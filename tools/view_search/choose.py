@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from drq.presets import NATURE_VIEWS, SHIFT_VIEWS, UPRIGHT_VIEWS
 from drq.registry import CORRUPTIONS
 from drq.report.typesetting import text_table
 from drq.views import Views, parse
+from drq.views.contest import table
+from drq.views.fitting import Leads
 from tools.view_search import record, rules
 
 FIRST = (  # what was measured before there was a search
@@ -54,12 +55,12 @@ def read(folder: Path, models: Sequence[str]) -> tuple[Models, Views]:
         for shift in record.SHIFTS:
             seen = record.read(record.place(folder, model, shift.name))
             texts.add(seen.about["views"])
-            found.setdefault(model, {})[shift.name] = Heard(rules.table_of(seen.logits), seen.y)
+            found.setdefault(model, {})[shift.name] = Heard(table(seen.logits.float(), None), seen.y)
     assert len(texts) == 1
     return found, parse(texts.pop())
 
 
-def added(heard: dict[str, Heard], places: Sequence[int], rule: str, leads: str, changes: float, views: Views) -> list[float]:
+def added(heard: dict[str, Heard], places: Sequence[int], rule: str, leads: Leads, changes: float, views: Views) -> list[float]:
     """Return what a form adds on clean images, on corrupted ones and on turned ones, in points."""
     combine = rules.RULES[rule]
     gate = rules.learnt(heard["gate"].odds[:, places], combine, leads, changes, views.term_of)
@@ -96,7 +97,8 @@ def greedy(models: Models, known: Views, most: int) -> Iterator[list[str]]:
         trials = []
         for number in range(1, len(places)):
             if number not in chosen:
-                cells = [_alone(heard, [places[each] for each in (*chosen, number)]) for heard in models.values()]
+                seen = [places[each] for each in (*chosen, number)]
+                cells = [added(heard, seen, "class maximum", "plain", 0.05, tones)[:2] for heard in models.values()]
                 trials.append((sum(corrupted + PRICE * min(0, clean + HARM) for clean, corrupted in cells), number, cells))
         _, number, cells = max(trials)
         chosen.append(number)
@@ -105,18 +107,6 @@ def greedy(models: Models, known: Views, most: int) -> Iterator[list[str]]:
             " @ ".join(str(family) for family, _ in tones[number].steps),
             *(f"{clean:+.1f} {corrupted:+.1f}" for clean, corrupted in cells),
         ]
-
-
-def _alone(heard: dict[str, Heard], places: Sequence[int]) -> tuple[float, float]:
-    """What the class maximum over these views adds on clean and on corrupted images, with one threshold."""
-    gate = rules.learnt(heard["gate"].odds[:, places], rules.best, "plain", 0.05, ())
-    corrupted = [heard[name] for name in CORRUPTIONS]
-    both = []
-    for part in (heard["clean"], Heard(torch.cat([each.odds for each in corrupted]), torch.cat([each.y for each in corrupted]))):
-        odds = part.odds[:, places]
-        right = rules.answers(odds, rules.best, gate) == part.y
-        both.append(100 * float(right.double().mean() - (odds[:, 0].argmax(1) == part.y).double().mean()))
-    return both[0], both[1]
 
 
 def main() -> None:

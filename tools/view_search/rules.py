@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from drq.objectives import log_odds
-from drq.views.fitting import Fit
-from drq.views.gate import Gate, habits
+from drq.views.fitting import Fit, Leads
+from drq.views.gate import Gate
 
 Combine = Callable[[Tensor], Tensor]  # (N, V, C) log-odds at views, the input first, to (N, C) scores
 TEMPERATURES = (0.5, 1.0, 2.0)
-
-
-def table_of(logits: Tensor) -> Tensor:
-    """Return the log-odds (N, V, C) of logits."""
-    return log_odds(logits.float().flatten(0, 1)).view(logits.shape)
 
 
 def best(odds: Tensor) -> Tensor:
@@ -76,7 +71,7 @@ def own_answers(odds: Tensor) -> tuple[Tensor, Tensor]:
     return base, odds[:, 0].gather(1, base[:, None])[:, 0]
 
 
-def learnt(odds: Tensor, combine: Combine, leads: str, changes: float, term_of: tuple[int, ...]) -> Gate:
+def learnt(odds: Tensor, combine: Combine, leads: Leads, changes: float, term_of: tuple[int, ...]) -> Gate:
     """Return a gate learnt from what the model says at views of clean images.
 
     Args:
@@ -87,16 +82,9 @@ def learnt(odds: Tensor, combine: Combine, leads: str, changes: float, term_of: 
         term_of: of every view but the input, the number of its term.
     """
     fit, (base, own) = Fit(changes, None, None), own_answers(odds)
-    mean: tuple[float, ...] = ()
-    deviation: tuple[float, ...] = ()
-    if leads == "standardised":
-        mean, deviation = habits(odds, own)
-    elif leads == "handicapped":
-        mean = fit.handicaps(odds, own, base, term_of)
-        deviation = (1.0,) * len(mean)
-    gate = Gate(0.0, mean, deviation)
+    gate = Gate(0.0, *fit.compared(leads, odds, own, base, term_of))
     scores = combine(gate.standardised(odds, own))
-    return Gate(fit.threshold(scores.amax(1) - own, base, scores.argmax(1)), mean, deviation)
+    return replace(gate, threshold=fit.threshold(scores.amax(1) - own, base, scores.argmax(1)))
 
 
 def answers(odds: Tensor, combine: Combine, gate: Gate) -> Tensor:
