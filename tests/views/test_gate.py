@@ -314,3 +314,15 @@ def test_what_a_gate_is_fitted_to_need_not_be_in_one_block():
     assert parts.threshold == pytest.approx(whole.threshold, abs=1e-9)
     assert parts.mean == pytest.approx(whole.mean, abs=1e-9)
     assert (parts.inputs, parts.changed) == (whole.inputs, whole.changed) == (120, 12)
+
+
+def test_every_term_has_the_handicap_that_it_would_have_alone():
+    """The threshold of a gate for the term by itself, and none where that is below 0; of the input there is none."""
+    terms = (Rotation(90, 5), Mirror(), Mirror() @ Rotation(90, 3))
+    robust = drq.DRQ(flat(SHAPE), views=terms[0] + terms[1] + terms[2])
+    gate = robust.gated(CLEAN, 0.05).gate
+    alone = [max(0.0, robust.variant(views=term).gated(CLEAN, 0.05, leads="plain").gate.threshold) for term in terms]
+    assert gate.mean == pytest.approx([*[alone[0]] * 4, alone[1], *[alone[2]] * 2])
+    assert max(alone) > 0
+    assert gate.deviation == (1.0,) * 7
+    assert robust.gated(CLEAN, 0).gate.mean == (0.0,) * 7

@@ -225,3 +225,13 @@ def test_there_are_at_most_a_thousand():
     refused(len, Rotation(180, 36) * Rotation(180, 36), words=["views must be at most 1000, got 1296"])
     refused(len, Rotation(180, 1000) * Rotation(180, 1000) * Rotation(180, 1000), words=["got 1000000000"])
     refused(drq.DRQ, torch.nn.Identity(), views=Rotation(180, 36) * Rotation(180, 36), words=["got 1296"])
+
+
+def test_a_chain_has_what_all_of_its_parts_change():
+    """Beside the input, the views of a product in which every part takes part, in its order."""
+    parts = (Rotation(90, 3), Mirror(), Blur())
+    chain, whole = parts[0] @ parts[1] @ parts[2], parts[0] * parts[1] * parts[2]
+    assert [each.effect for each in chain] == [(), *(each.effect for each in whole if len(each.steps) == 3)]
+    assert str(parse(str(chain))) == str(chain) == "Rotation(90, 3) @ Mirror() @ Blur()"
+    assert str(parse("Mirror() @ (Blur() + Sharpen()) * Contrast()")) == "(Mirror() @ (Blur() + Sharpen())) * Contrast()"
+    assert (Mirror() + Mirror() @ Blur() + Rotation(90, 3) + Mirror()).term_of == (0, 1, 2, 2)
